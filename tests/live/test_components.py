@@ -339,11 +339,11 @@ def test_what_cannot_start_says_why_and_ends_with_one(tmp_path: Path) -> None:
         (("scheduler", *empty), "--server: must be given"),
         (("scheduler", "--server", "http://x", *empty), "must begin with https://"),
         (("scheduler", *server, *empty), "system:scheduler:main has no certificate in"),
-        (("controllers", *server, *empty, "--name", "A b"), "is no name"),
+        (("controllers", *server, *empty, "--name", "A b"), "is not a name"),
         (("agent", *server, *place), "node n1 has no certificate in"),
         (("agent", *server, *place, "--token-file", "-"), "this is not a join token"),
         (("agent", *server, *place, "--capacity", "cpu=lots"), "--capacity: cpu=lots"),
-        (("agent", *server, *place, "--label", "x"), "--label: x: must read KEY=VALUE"),
+        (("agent", *server, *place, "--label", "x"), "--label: x: must be KEY=VALUE"),
         (("agent", *server, *place[2:]), "--region: must be given"),
     ):
         code, said = ran(*arguments)

@@ -306,7 +306,7 @@ def test_a_directory_is_of_one_node(tmp_path: Path) -> None:
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
         await join_or_load((plane.url,), "n1", folder / "agent", await token_for(plane, "n1"))
-        with pytest.raises(Invalid, match="is of system:node:n1, not of node n2"):
+        with pytest.raises(Invalid, match="is for system:node:n1, not for node n2"):
             await join_or_load((plane.url,), "n2", folder / "agent", await token_for(plane, "n2"))
 
     play(tmp_path, story)

@@ -55,7 +55,7 @@ class Pair:
 
 
 def test_forty_binds_for_ten_places_through_two_servers() -> None:
-    """Ten are accepted, thirty are told why not, and the books are right. [INV4]"""
+    """Ten are accepted, thirty get a reason, and the ledgers are right. [INV4]"""
 
     async def story() -> None:
         pair = Pair()

@@ -28,11 +28,11 @@ from holdfast.host.pki.trust_bundle import (
     begin_rotation,
     finish_rotation,
     first_bundle,
-    switch_servers,
     sign_bundle,
+    switch_servers,
     switch_signer,
 )
-from holdfast.host.pki.trust_seen import save_bundle, load_bundle
+from holdfast.host.pki.trust_seen import load_bundle, save_bundle
 from holdfast.host.process.files import write_private
 from holdfast.model.errors import Unavailable
 from tests.puppet import play
@@ -43,7 +43,7 @@ NAME = "system:node:n1"
 
 
 class Plane:
-    """One that was rotated, and who answers for it: a server of one of its authorities."""
+    """A rotated plane, and a server of one of its authorities that answers for it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class Plane:
         self.joins: list[JoinRequest] = []
 
     def server(self, by: CertificateAuthority, told: TrustBundle) -> Scripted:
-        """A server with a certificate of this authority, which tells this bundle."""
+        """A server with a certificate of this authority, which sends this bundle."""
         signers = [it for it in (self.old, self.new) if it.fingerprint in told.fingerprints]
         text = sign_bundle(told, signers)
 
@@ -91,7 +91,7 @@ def test_a_token_says_from_which_generation_on_a_bundle_counts(tmp_path: Path) -
 
 
 def test_an_authority_that_was_removed_gets_no_join_token_to_see(tmp_path: Path) -> None:
-    """Its thief has the bundles of the rotation, which the new authority has signed too. [B5]"""
+    """A thief of it has the bundles of the rotation, which the new authority signed too. [B5]"""
 
     async def story() -> None:
         plane = Plane(tmp_path)
@@ -110,7 +110,7 @@ def test_an_authority_that_was_removed_gets_no_join_token_to_see(tmp_path: Path)
 def test_a_node_that_joins_during_a_rotation_keeps_the_bundle_that_it_was_proven(
     tmp_path: Path,
 ) -> None:
-    """The next one that it takes must be newer."""
+    """The next one that it accepts must be newer."""
 
     async def story() -> None:
         plane, agent = Plane(tmp_path), tmp_path / "agent"
@@ -126,7 +126,7 @@ def test_a_node_that_joins_during_a_rotation_keeps_the_bundle_that_it_was_proven
 def test_a_node_that_was_away_for_a_rotation_joins_again_with_a_token(
     tmp_path: Path, missed: str
 ) -> None:
-    """It trusts no server that there is, or no server its certificate. Its key stays."""
+    """It trusts no present server, or no server its certificate. Its key stays."""
 
     async def story() -> None:
         plane, agent = Plane(tmp_path), tmp_path / "agent"
@@ -158,7 +158,7 @@ def test_a_node_that_was_away_for_a_rotation_joins_again_with_a_token(
 
 
 def test_a_renewal_leaves_the_authorities_on_disk_alone(tmp_path: Path) -> None:
-    """The next bundle may have been kept while it was under way."""
+    """The next bundle may have been stored while it was in progress."""
 
     async def story() -> None:
         plane, agent = Plane(tmp_path), tmp_path / "agent"
@@ -174,7 +174,7 @@ def test_a_renewal_leaves_the_authorities_on_disk_alone(tmp_path: Path) -> None:
 
 
 def test_what_a_component_is_provided_with_has_the_generation_of_its_plane(tmp_path: Path) -> None:
-    """A bundle from before, which its authority has signed too, is not newer."""
+    """An earlier bundle, which its authority signed too, is not newer."""
     plane, pki, into = Plane(tmp_path), tmp_path / "pki", tmp_path / "component"
     shutil.copytree(tmp_path / "new" / "pki", pki)
     write_private(pki / BUNDLE, sign_bundle(plane.rotated, [plane.new]))

@@ -150,8 +150,8 @@ class AccessRecorder:
             found.count += 1
             return
         # The credential is recorded once per address: its sender can invent it.
-        told = msgspec.structs.replace(said, credential=printable(credential))
-        self._alike[said] = _Alike(said, self._enqueue(told, kept=True))
+        recorded = msgspec.structs.replace(said, credential=printable(credential))
+        self._alike[said] = _Alike(said, self._enqueue(recorded, kept=True))
 
     def _landed(self, said: Mutation, *, kept: bool) -> _Landed:
         """Return the future of the record, which may be shared. Raises Overloaded."""

@@ -109,8 +109,8 @@ def handlers(
         except HoldfastError as error:
             return reply(*status.of(error))
         # A tenant learns nothing about the activity of others, except through the numbers.
-        told = upto if sees_all else Head(number=upto.number)
-        return reply(200, msgspec.json.encode(RecordPage(server, told, *found)))
+        shown_head = upto if sees_all else Head(number=upto.number)
+        return reply(200, msgspec.json.encode(RecordPage(server, shown_head, *found)))
 
     return {PATH: show}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from holdfast.host.client.access import Access, from_kubeconfig
 from holdfast.host.client.client import Client
-from holdfast.host.client.list_watch import Listed, News, follow
+from holdfast.host.client.list_watch import Listed, ListWatchEvent, follow
 from holdfast.host.client.reading import ObjectList
 from holdfast.host.client.writing import DeletedObject
 from holdfast.observe.watch_events import Departed, Present, Reached
@@ -18,8 +18,8 @@ __all__ = [
     "Client",
     "DeletedObject",
     "Departed",
+    "ListWatchEvent",
     "Listed",
-    "News",
     "ObjectList",
     "Present",
     "Reached",

@@ -81,15 +81,15 @@ async def watch_events(
         lines = WatchLines(response)
         async with contextlib.aclosing(lines.pieces()) as pieces:
             async for piece in pieces:
-                news = tuple(_news(kind.struct, line) for line in piece)
-                last = news[-1]
+                events = tuple(_decode_event(kind.struct, line) for line in piece)
+                last = events[-1]
                 if isinstance(last, Reached):
                     lines.expect_within(last.within_ms)
                 if wanted.is_list:
                     # The reader leaves after the last event, so that one is sent after the end.
-                    held, news = news, held
-                if news:
-                    yield news
+                    held, events = events, held
+                if events:
+                    yield events
         if held:
             yield held
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -111,7 +111,7 @@ def _query(wanted: Follow) -> dict[str, str]:
     return query | {"resourceVersion": complete_version(wanted.since)}
 
 
-def _news(cls: type[Object], line: bytes) -> WatchEvent:
+def _decode_event(cls: type[Object], line: bytes) -> WatchEvent:
     found = read_line(cls, line)
     if isinstance(found, bytes):
         raise _error(found)

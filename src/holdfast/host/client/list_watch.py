@@ -86,7 +86,7 @@ class Listed(msgspec.Struct, Generic[AnyObject], frozen=True):
     revision: int
 
 
-News = Listed[AnyObject] | Present[AnyObject] | Departed[AnyObject] | Reached
+ListWatchEvent = Listed[AnyObject] | Present[AnyObject] | Departed[AnyObject] | Reached
 
 
 class WatchPosition:
@@ -102,20 +102,20 @@ class WatchPosition:
         self._current = revision
         self._told: set[tuple[str, str]] = set()
 
-    def is_new(self, news: Listed[Any] | Present[Any] | Departed[Any] | Reached) -> bool:
+    def is_new(self, event: Listed[Any] | Present[Any] | Departed[Any] | Reached) -> bool:
         """Take in an event. Return whether it is new."""
-        if news.revision < self._current or isinstance(news, Listed):
+        if event.revision < self._current or isinstance(event, Listed):
             return False
-        if isinstance(news, Reached):
-            self.complete = self._current = news.revision
+        if isinstance(event, Reached):
+            self.complete = self._current = event.revision
             self._told.clear()
             return True
-        if news.revision > self._current:
-            self.complete, self._current = self._current, news.revision
+        if event.revision > self._current:
+            self.complete, self._current = self._current, event.revision
             self._told.clear()
-        elif news.revision == self.complete:
+        elif event.revision == self.complete:
             return False
-        key = (news.object.namespace, news.object.name)
+        key = (event.object.namespace, event.object.name)
         if key in self._told:
             return False
         self._told.add(key)
@@ -129,7 +129,7 @@ async def follow(
     *,
     labels: str = "",
     fields: str = "",
-) -> AsyncGenerator[News[AnyObject], None]:
+) -> AsyncGenerator[ListWatchEvent[AnyObject], None]:
     """Yield the events of a kind without end. See the module's docstring."""
     rng = client.performer.rng
     failures = 0
@@ -142,10 +142,10 @@ async def follow(
                 yield Listed(found.objects, place.complete)
             watch = _watch(client, cls, namespace, labels, fields, place.complete)
             async with contextlib.aclosing(watch):
-                async for news in watch:
+                async for event in watch:
                     failures = 0
-                    if place.is_new(news):
-                        yield news
+                    if place.is_new(event):
+                        yield event
         except Expired:
             place = None
         except HoldfastError as error:
@@ -163,7 +163,7 @@ async def _watch(
     labels: str,
     fields: str,
     revision: int,
-) -> AsyncGenerator[News[AnyObject], None]:
+) -> AsyncGenerator[ListWatchEvent[AnyObject], None]:
     """Yield one watch until it ends. Raises Expired when the history is gone, or Unavailable."""
     query = {
         "watch": "true",
@@ -178,10 +178,10 @@ async def _watch(
     lines = watch_lines(client, path, query)
     async with contextlib.aclosing(lines):
         async for line in lines:
-            news = _news(cls, line)
+            event = _decode_event(cls, line)
             # An object that cannot be decoded still exists, so there is no event for it.
-            if not isinstance(news, Opaque):
-                yield news
+            if not isinstance(event, Opaque):
+                yield event
 
 
 async def watch_lines(
@@ -207,12 +207,12 @@ async def watch_lines(
         response.close()
 
 
-def _news(cls: type[AnyObject], line: bytes) -> News[AnyObject] | Opaque:
-    news = read_line(cls, line)
-    if not isinstance(news, bytes):
-        return news
+def _decode_event(cls: type[AnyObject], line: bytes) -> ListWatchEvent[AnyObject] | Opaque:
+    event = read_line(cls, line)
+    if not isinstance(event, bytes):
+        return event
     try:
-        status = status_of(msgspec.json.decode(news))
+        status = status_of(msgspec.json.decode(event))
     except (msgspec.DecodeError, ValueError, Invalid) as error:
         raise Unavailable(f"the server sent an error that cannot be decoded: {error}") from error
     raise error_of(status.code, status)

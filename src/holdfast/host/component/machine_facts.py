@@ -76,8 +76,8 @@ def with_devices(given: NodeFacts, local: Sequence[LocalDevice]) -> NodeFacts:
     for device in local:
         if device.device.id in known:
             raise _wrong("--device", device.device.id, "id: must be unique")
-    told = (*given.devices, *(device.device for device in local))
-    return msgspec.structs.replace(given, devices=told)
+    devices = (*given.devices, *(device.device for device in local))
+    return msgspec.structs.replace(given, devices=devices)
 
 
 def images_in(folders: Sequence[Path]) -> tuple[str, ...]:

@@ -298,8 +298,8 @@ class CaRotation:
 
     async def _reports(self) -> tuple[TrustReport, ...]:
         others = sorted({it.server for it in self._live()} - {self._server})
-        told = await asyncio.gather(*(self._asked(it) for it in others))
-        return (self.report(), *told)
+        reports = await asyncio.gather(*(self._asked(it) for it in others))
+        return (self.report(), *reports)
 
     async def _asked(self, server: str) -> TrustReport:
         try:

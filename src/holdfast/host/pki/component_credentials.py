@@ -215,8 +215,8 @@ class CertificateRenewal:
     def _fail(self, name: str, why: str) -> None:
         ends = moment(self._accesses[name].certificate, 1)
         left_s = ends.timestamp() - _now_s()
-        word = "ends" if left_s > 0 else "ended"
-        self.trouble = f"the certificate of {name} {word} at {ends:{MOMENT}}: {why}"
+        verb = "ends" if left_s > 0 else "ended"
+        self.trouble = f"the certificate of {name} {verb} at {ends:{MOMENT}}: {why}"
         pause_s = min(PAUSE_MAX_S, max(PAUSE_MIN_S, left_s / TRIES if left_s > 0 else LOOK_S))
         if not self._is_of_signer(self._accesses[name]):
             pause_s = min(pause_s, HURRY_S)

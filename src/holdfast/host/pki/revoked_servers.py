@@ -53,13 +53,13 @@ class RevokedServers:
             return
         try:
             trusted = trust_bundle.certificates(ca)
-            told = _BEFORE.decode(trust_bundle.verify_seal(_CONTEXT, text.encode(), trusted))
+            announced = _BEFORE.decode(trust_bundle.verify_seal(_CONTEXT, text.encode(), trusted))
         except (Invalid, msgspec.DecodeError):
             # The statement does not come from the plane.
             return
         self._last = text
-        merged = {**told, **self._before_ms}
-        for name, before_ms in told.items():
+        merged = {**announced, **self._before_ms}
+        for name, before_ms in announced.items():
             merged[name] = max(before_ms, merged[name])
         if merged != self._before_ms and len(merged) <= SERVERS_MAX:
             self._before_ms = merged

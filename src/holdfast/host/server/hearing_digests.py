@@ -92,7 +92,7 @@ class ServerLeaseAlarm:
     def __init__(self) -> None:
         self._known: set[str] = set()
 
-    def news(self, gone: dict[str, int]) -> list[str]:
+    def messages(self, gone: dict[str, int]) -> list[str]:
         """Return the messages for an operator, given the expired servers and for how many ms."""
         lost = [
             f"server {name} has not renewed its lease for {gone[name] / 1_000:.0f} s and no longer "
@@ -112,7 +112,7 @@ async def watch_server_leases(read: Read, say: Callable[[str], None]) -> None:
     """Report expired server leases until cancelled."""
     alarm = ServerLeaseAlarm()
     while True:
-        for sentence in alarm.news(expired_servers(read)):
+        for sentence in alarm.messages(expired_servers(read)):
             say(sentence)
         await asyncio.sleep(ALARM_LOOK_S)
 

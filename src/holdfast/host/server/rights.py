@@ -77,11 +77,11 @@ class Rights:
 
     # Questions -----------------------------------------------------------------------------------
 
-    def may(self, identity: Identity, deed: Permission) -> bool:
+    def may(self, identity: Identity, permission: Permission) -> bool:
         """Return whether an identity may do this, or continue to do it."""
-        if find_grant(built_in_grants(identity), deed) is not None:
+        if find_grant(built_in_grants(identity), permission) is not None:
             return True
-        return find_grant(self.given(identity), deed) is not None
+        return find_grant(self.given(identity), permission) is not None
 
     def may_path(self, identity: Identity, verb: str, path: str) -> bool:
         """Return whether an identity may use a non-resource path."""

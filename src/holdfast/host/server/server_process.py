@@ -308,8 +308,8 @@ class ServerProcess:
         def may_path(identity: Identity, verb: str, path: str) -> bool:
             return api.services.rights.may_path(identity, verb, path)
 
-        def may(identity: Identity, deed: Permission) -> bool:
-            return api.services.rights.may(identity, deed)
+        def may(identity: Identity, permission: Permission) -> bool:
+            return api.services.rights.may(identity, permission)
 
         async def is_current() -> bool:
             return await api.services.rights.is_current()

@@ -1,4 +1,4 @@
-"""Accesses in the audit: before they are given, once for many alike, and never without bounds."""
+"""Accesses in the audit: recorded before they are granted, once for equal ones, and bounded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.patience import PATIENCE_S
 
 
 class Failing(MemoryStore):
-    """A store that can be away."""
+    """A store that can be unavailable."""
 
     away = False
 
@@ -53,7 +53,7 @@ class Desk:
         )
 
     def told(self) -> list[Mutation]:
-        """All that the history of the stamp says."""
+        """Return all stamps in the store's history."""
         changes: tuple[Change, ...] = self.store.keyspace.changes("", after=0).changes
         stamps = [
             msgspec.json.decode(it.value, type=Stamp)
@@ -63,7 +63,7 @@ class Desk:
         return [said for stamp in stamps for said in stamp.mutations]
 
     async def over(self) -> list[Mutation]:
-        """All that was told once the window is over."""
+        """Return all records once the window is over."""
         self.now_ms += WINDOW_MS
         self.accesses._turn()
         await self.accesses.flush()
@@ -177,7 +177,7 @@ def exec_of(name: str, who: str = "mallory") -> Mutation:
 
 
 async def flooded(desk: Desk, users: int, each: int) -> int:
-    """So many users read so many names each, one after another; how many reads were refused."""
+    """Let users read names, one after another. Return how many reads were refused."""
     refused = 0
     for number in range(users * each):
         try:
@@ -188,7 +188,7 @@ async def flooded(desk: Desk, users: int, each: int) -> int:
 
 
 def test_a_command_is_told_in_full_whatever_its_user_and_its_tenant_read_before() -> None:
-    """An insider who reads much cannot run a command that is told without name or credential."""
+    """An insider who reads much cannot run a command that is recorded without its details."""
 
     async def play(desk: Desk) -> None:
         await flooded(desk, users=1, each=2 * PER_USER_MAX)
@@ -218,8 +218,8 @@ def test_a_user_beyond_its_share_is_refused_and_never_told_in_less_detail() -> N
 
 
 def test_one_tenant_cannot_fill_the_journal_by_reading() -> None:
-    """Names that it makes up, users that it makes up: what is told is bounded, what is given is
-    told, its own users still have a few each, and others are not concerned.
+    """With invented names and users the records are bounded, all granted accesses are recorded, its
+    own users still have a few each, and other tenants are not affected.
     """
 
     async def play(desk: Desk) -> None:

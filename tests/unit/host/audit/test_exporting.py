@@ -1,4 +1,4 @@
-"""Export: each record once and in order, and none is removed before it is elsewhere."""
+"""Export: each record once and in order, and none is removed before it was exported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SMALL = JournalLimits(segment_bytes=len(LINES[0]) * 4, segment_age_ms=1 << 60)
 
 
 class Elsewhere:
-    """Takes records, and can refuse to."""
+    """A target that accepts records, or refuses them on demand."""
 
     def __init__(self) -> None:
         self.taken: list[int] = []
@@ -110,7 +110,7 @@ def size_of(folder: Path) -> int:
 def test_a_target_that_is_away_does_not_fill_the_disk_and_nothing_unsent_is_lost(
     tmp_path: Path,
 ) -> None:
-    """Beyond the bound nothing is appended until the target is back: the store keeps it."""
+    """Beyond the limit nothing is appended until the target is back: the store keeps it."""
     sent = [0]
     made = Journal(tmp_path, BOUNDED, lambda: sent[0])
     made.resume(Head())

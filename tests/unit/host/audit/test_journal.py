@@ -132,7 +132,7 @@ def test_a_file_of_which_a_sync_failed_is_not_written_to_again(
 
 
 def test_files_are_let_go_of_when_they_are_too_much(tmp_path: Path) -> None:
-    """First it is said from where on they are kept, then they are removed."""
+    """The store learns first from where on records are kept, then they are removed."""
     size = len(LINES[0])
     limits = JournalLimits(segment_bytes=size * 4, segment_age_ms=1 << 60, keep_bytes=size * 9)
     journal = begun(tmp_path, limits=limits)

@@ -1,4 +1,4 @@
-"""The scribe in its shell: over a real store, on a real disk, and what others learn of it."""
+"""The audit writer in its shell: over a real store, on a real disk, and its status."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from holdfast.store.sqlite.backup import backup, restore
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for seconds here."""
+    """Shorten the pauses of the audit writer."""
     for name in ("FLUSH_MS", "RETRY_MS", "LOOK_MS"):
         monkeypatch.setattr(scribe_module, name, 5)
 
@@ -44,7 +44,7 @@ async def say(store: Store, count: int) -> None:
 
 
 async def counted(store: Store) -> HistoryBytes:
-    """What a follower of the whole store has counted, from its first revision on."""
+    """Return what a watch of the whole store has counted, from its first revision on."""
     found = HistoryBytes()
     async for batch in store.watch("", after=0):
         for change in batch.changes:
@@ -74,7 +74,7 @@ async def running(
 
 
 def test_what_is_said_in_the_store_is_written_to_files(tmp_path: Path) -> None:
-    """And the next life goes on. [C7.4]"""
+    """After a restart it continues. [C7.4]"""
 
     async def story() -> None:
         store, folder = MemoryStore(), tmp_path / "audit"
@@ -136,7 +136,7 @@ def test_a_disk_that_cannot_be_written_is_told_of_and_tried_again(
 def test_history_waits_for_the_scribe_unless_it_is_told_not_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when_behind: str, upto: int
 ) -> None:
-    """Then nothing is refused, and the hole is in the chain for all to see. [B5]"""
+    """Then nothing is refused, and the gap is visible in the chain. [B5]"""
     monkeypatch.setattr(history_module, "GRAIN_BYTES", 1)
 
     async def story() -> None:
@@ -161,7 +161,7 @@ def test_history_waits_for_the_scribe_unless_it_is_told_not_to(
 def test_a_restored_store_goes_on_with_a_gap_and_keeps_what_it_knows_nothing_of(
     tmp_path: Path,
 ) -> None:
-    """What was done after the backup is evidence, and no part of the chain any more. [INV10]"""
+    """What was done after the backup is evidence, but no longer part of the chain. [INV10]"""
     path, copy, folder = tmp_path / "store.db", tmp_path / "copy.db", tmp_path / "audit"
 
     async def written(count: int, number: int) -> AuditKeeper:

@@ -27,7 +27,7 @@ def asked(method: str, path: str = PATH, **headers: str) -> Any:
 
 
 def test_only_changes_that_were_refused_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Without query, and without a way to write lines of one's own."""
+    """The query is not logged, and a client cannot forge lines."""
     refusals = RefusalLog(authenticated)
     with caplog.at_level(logging.WARNING):
         refusals.observe(asked("GET"), 403, 0.1)

@@ -1,4 +1,4 @@
-"""Records over the API: a page at a time, and to a tenant nothing of anybody else's."""
+"""Audit records over the API: a page at a time, and only its own to a tenant."""
 
 from __future__ import annotations
 

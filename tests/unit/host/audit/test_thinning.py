@@ -1,4 +1,4 @@
-"""One tenant that fills the journal makes room at its own expense, and the chain stays whole."""
+"""One tenant that fills the journal loses its own records first, and the chain stays valid."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def chain(tenants: Iterable[str]) -> list[AuditRecord]:
 
 
 def flood(count: int = 2_000, seed: int = 1) -> list[AuditRecord]:
-    """Much of one tenant, now and then something of others and of the plane itself."""
+    """Records mostly of one tenant, and some of others and of the plane itself."""
     rng = random.Random(seed)
     names = ["loud"] * 195 + ["quiet", "calm", "", "still", "mild"]
     return chain(rng.choice(names) for _ in range(count))
 
 
 class Kept:
-    """A journal, and a store that learns of all that is removed before it is."""
+    """A journal, and a store that learns of all removals before they happen."""
 
     def __init__(self, folder: Path, limits: JournalLimits = LIMITS) -> None:
         self.folder, self.head = folder, Head()
@@ -95,7 +95,7 @@ def test_a_tenant_that_floods_the_journal_pushes_out_nobody_but_itself(tmp_path:
 def test_without_shares_the_same_flood_removes_what_others_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A planted fault: everybody may fill all of it."""
+    """A planted bug: every tenant may fill the whole journal."""
     monkeypatch.setattr(thinning, "SHARE", 1)
     monkeypatch.setattr(thinning.Shares, "_heavy", lambda self, paths, most: frozenset())
     kept = Kept(tmp_path)
@@ -155,7 +155,7 @@ def test_a_line_in_place_of_records_is_part_of_the_chain(tmp_path: Path, what: s
 
 @pytest.mark.parametrize("hashed", ["f" * 64, "0" * 64])
 def test_no_hash_means_anything_goes(tmp_path: Path, hashed: str) -> None:
-    """What the judge itself writes for a record that it does not know is not believed of others."""
+    """A line that only the verifier itself may write is not accepted from others."""
     kept = Kept(tmp_path)
     made = flood(200)
     kept.write(made)

@@ -1,4 +1,4 @@
-"""A server over real TLS that does what a test tells it to, request by request."""
+"""A server over real TLS with scripted replies, request by request."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def says(body: Any, code: int = 200, **headers: str) -> Reply:
 
 
 def refuses(code: int, reason: str, message: str = "no", **headers: str) -> Reply:
-    """A Status that says no."""
+    """Return a refusal as a Status."""
     body = {"kind": "Status", "status": "Failure", "message": message, "code": code}
     return says(body, code, X_Holdfast_Reason=reason, **headers)
 
 
 def hangs_up(request: web.BaseRequest) -> web.StreamResponse:
-    """The request was read, and the connection breaks without an answer."""
+    """Read the request, then break the connection without an answer."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()

@@ -1,4 +1,4 @@
-"""Kubeconfigs of our own and of others, and what is said when one cannot be used."""
+"""Kubeconfigs of Holdfast and of others, and the messages when one cannot be used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way to servers that have too much to do: who stays away, for how long, and who does not."""
+"""The client and overloaded servers: which requests wait, for how long, and which do not."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _remote(server: Scripted) -> ApiClient:
 
 
 def test_whoever_is_told_to_stay_away_sends_nothing_but_lifelines(tmp_path: Path) -> None:
-    """Retry-After is honoured for all that can wait, and a lease does not run out. [E5, E6]"""
+    """Retry-After is honoured for all that can wait, and a lease does not expire. [E5, E6]"""
 
     async def story() -> None:
         busy = refuses(429, "TooManyRequests", Retry_After="20")
@@ -59,7 +59,7 @@ def test_whoever_is_told_to_stay_away_sends_nothing_but_lifelines(tmp_path: Path
 
 
 def test_a_lifeline_that_is_refused_holds_the_others_back_and_is_sent_again(tmp_path: Path) -> None:
-    """Nothing a server says keeps an agent from renewing. [E6]"""
+    """No answer of a server keeps an agent from renewing. [E6]"""
 
     async def story() -> None:
         busy = refuses(429, "TooManyRequests", Retry_After="20")

@@ -1,4 +1,4 @@
-"""The client against a server that loses answers, asks for patience, refuses or is not there."""
+"""The client against a server that loses answers, asks to retry later, refuses or is down."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def play(story: Coroutine[Any, Any, None]) -> None:
 
 
 def document(name: str = "web", *operations: str, **metadata: Any) -> dict[str, Any]:
-    """A workload as a server sends it, remembering these operations."""
+    """Return a workload as a server sends it, with these operations remembered."""
     at = "2026-01-01T00:00:00Z"
     remembered = [{"id": operation, "digest": "d", "at": at} for operation in operations]
     return {

@@ -1,4 +1,4 @@
-"""A server that hangs is passed over: by watches, by requests, and by all identities together."""
+"""A server that hangs is avoided by watches, by requests, and by all identities together."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
 
 
 def test_a_server_that_fails_again_is_avoided_for_twice_as_long(clock: _Clock) -> None:
-    """Up to a bound; requests that were on their way together are one failure. [C7.5]"""
+    """The pause has a limit; requests in flight together count as one failure. [C7.5]"""
     servers, reachable = (FIRST, SECOND), Reachable()
     avoided_s = []
     for _ in range(8):
@@ -69,7 +69,7 @@ def test_where_all_servers_fail_the_one_that_failed_longest_ago_is_asked(clock: 
 
 
 def _silent(*texts: str) -> Callable[[web.BaseRequest], web.StreamResponse]:
-    """Sends some lines, and then nothing more: the connection stands."""
+    """Sends some lines and then nothing more, on an open connection."""
 
     class Response(web.StreamResponse):
         async def write_eof(self, data: bytes = b"") -> None:
@@ -94,7 +94,7 @@ async def _next(news: AsyncIterator[Any], kind: type) -> Any:
 
 
 def test_a_watch_leaves_a_server_that_is_silent_for_twice_what_it_said(tmp_path: Path) -> None:
-    """It goes on at the other one, although the connection stands and nothing failed. [C7.6]"""
+    """The watch continues at the other one, although the connection is open. [C7.6]"""
 
     async def story() -> tuple[list[tuple[str, str, str]], Any]:
         hung = Scripted(tmp_path, tenants(5, "a"), _silent(_bookmark(6, within_ms=50)))
@@ -114,7 +114,7 @@ def test_a_watch_leaves_a_server_that_is_silent_for_twice_what_it_said(tmp_path:
 
 
 def test_the_longest_silence_is_for_servers_that_do_not_say_when_they_speak_next() -> None:
-    """A bookmark without a time takes back what an earlier one said. [C7.6]"""
+    """A bookmark without a time cancels that of an earlier one. [C7.6]"""
     lines = WatchLines(None)  # type: ignore[arg-type]  # Nothing is read.
     longest_s = lines.silence_s
     lines.expect_within(2_500)
@@ -124,8 +124,8 @@ def test_the_longest_silence_is_for_servers_that_do_not_say_when_they_speak_next
 
 
 def test_requests_go_to_the_server_that_answers_once_one_has_hung(tmp_path: Path) -> None:
-    """A connection that is kept stays with the server that works, and does not go back to the one
-    that hung as soon as that is not avoided any more. [C7.5]
+    """A kept connection stays with the server that works, and does not return to the one that hung
+    as soon as that is not avoided any more. [C7.5]
     """
 
     async def asked() -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Where a story goes on after a break, and what is left out because it was told."""
+"""Where a watch resumes after a break, and which events are left out because they are known."""
 
 from __future__ import annotations
 

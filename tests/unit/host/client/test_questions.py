@@ -1,4 +1,4 @@
-"""Each question as an HTTP request, and what its answer is to the machine."""
+"""Each request of a machine as an HTTP call, and what its answer means to the machine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REGION = Region(ObjectMeta(name="eu", resource_version="14"))
 
 
 def refused(refusal: Refusal) -> HttpAnswer:
-    """How a server says no."""
+    """Return a refusal of a server."""
     code, body, headers = status.of(refusal)
     return HttpAnswer(code, body, headers[status.REASON_HEADER])
 
@@ -99,7 +99,7 @@ def test_writes_carry_their_operation_and_their_preconditions() -> None:
 
 @pytest.mark.parametrize("body", [Follow("nodes"), Forward(ME, Get("nodes", "n1")), "hello", None])
 def test_what_no_server_could_be_asked_is_a_bug(body: Any) -> None:
-    """Also to speak for others, which only servers may."""
+    """Nor a request on behalf of others, which only servers may make."""
     assert not is_batched(body)
     with pytest.raises(InvariantBroken):
         api_call(ME, body)
@@ -116,7 +116,7 @@ def test_what_no_server_could_be_asked_is_a_bug(body: Any) -> None:
     ],
 )
 def test_leases_and_judgements_travel_alone_on_a_path_that_servers_serve_first(body: Any) -> None:
-    """A lease must not run out behind a hundred binds. [E6]"""
+    """A lease must not expire behind a hundred binds. [E6]"""
     assert isinstance(body, LIFELINES)
     assert not is_batched(body)
     made = api_call(ME, body)
@@ -173,7 +173,7 @@ def test_a_write_is_accepted_refused_or_in_doubt() -> None:
     ],
 )
 def test_a_refusal_arrives_as_the_authority_made_it(refusal: Refusal) -> None:
-    """A component never reads a sentence."""
+    """A component never parses a message."""
     assert api_call(ME, Create(REGION)).read(refused(refusal)) == refusal
 
 

@@ -1,4 +1,4 @@
-"""Typed requests travel together; each keeps its own verdict and its own time."""
+"""Typed requests are sent together; each keeps its own verdict and its own timeout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def yes(body: bytes) -> HttpAnswer:
 
 
 class Server:
-    """Records the sizes of the bodies; answers as it is told."""
+    """Records the sizes of the bodies, and answers as scripted."""
 
     def __init__(self, react: Callable[[bytes], Awaitable[HttpAnswer] | HttpAnswer] = yes) -> None:
         self.sizes: list[int] = []
@@ -59,7 +59,7 @@ def test_what_is_asked_in_one_turn_travels_together_and_each_has_its_own_answer(
 
 
 def test_a_bundle_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server takes so much in one body; one request that is larger goes alone."""
+    """A body has a size limit; one request that is larger goes alone."""
 
     async def story() -> None:
         monkeypatch.setattr(request_batches, "BUNDLE_BYTES_MAX", 200)
@@ -75,7 +75,7 @@ def test_a_bundle_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_while_many_are_under_way_the_next_ones_wait_and_gather() -> None:
-    """Few bodies under load, however the requests trickle in."""
+    """Few bodies under load, however the requests arrive."""
 
     async def story() -> None:
         gate = asyncio.Event()
@@ -137,7 +137,7 @@ def test_what_the_way_says_is_said_to_each(error: HoldfastError) -> None:
 
 
 def test_a_request_that_no_server_can_read_does_not_harm_the_others() -> None:
-    """One poisoned request must not refuse 255 good ones."""
+    """One broken request must not fail 255 good ones."""
 
     async def story() -> None:
         def picky(body: bytes) -> HttpAnswer:
@@ -169,7 +169,7 @@ def test_an_answer_that_cannot_be_read_says_that_it_may_have_happened(body: byte
 
 
 def test_a_bug_on_the_way_is_raised_to_whoever_asked() -> None:
-    """An asker must never wait for what cannot come."""
+    """A caller must never wait for an answer that cannot come."""
 
     async def story() -> None:
         def bug(body: bytes) -> HttpAnswer:

@@ -1,4 +1,4 @@
-"""Requests are carried through their tries, and whoever leaves leaves nothing behind."""
+"""Requests are retried, and a caller that leaves leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.patience import STORY_S
 
 
 class _Told(Budget):
-    """Says when somebody waits."""
+    """A clock that reports when a request waits."""
 
     def __init__(self) -> None:
         super().__init__(reserve=0)
@@ -25,7 +25,7 @@ class _Told(Budget):
 
 
 def test_whoever_is_cancelled_while_he_waits_gives_his_place_back() -> None:
-    """Of those that wait to be sent again a client has only so many places."""
+    """A client has a limited number of slots for requests that wait to be sent again."""
 
     async def down(_: Send) -> None:
         raise RefusedAnswer(Unavailable("too much to do"), 0)

@@ -1,4 +1,4 @@
-"""Servers that were not given are found, and an alarm is sounded when one no longer counts."""
+"""Servers that were not configured are discovered, and an expired server lease is reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ME = Identity(name="system:scheduler:main")
 
 
 def test_only_servers_that_live_and_have_an_address_are_told_of() -> None:
-    """Neither those that stopped in order nor those that no longer count."""
+    """Neither those that stopped in order nor those whose lease has expired."""
     leases = [
         ServerLease("gone", "a", 1, 1, 15_000, "https://gone"),
         ServerLease("here", "a", 1, 1, 15_000, "https://here/"),
@@ -54,7 +54,7 @@ async def _learnt(remote: ApiClient, count: int) -> None:
 
 
 def test_a_server_that_was_found_is_used_when_none_that_was_given_answers(tmp_path: Path) -> None:
-    """And told what all servers are told; before that it is not asked for anything. [C7.5]"""
+    """It gets what all servers get; before that it is not asked for anything. [C7.5]"""
 
     async def story() -> tuple[list[str], list[str]]:
         other = Scripted(tmp_path, says([]))
@@ -88,7 +88,7 @@ def test_a_server_that_was_found_is_used_when_none_that_was_given_answers(tmp_pa
 
 
 def test_an_alarm_is_sounded_once_for_each_server_that_no_longer_counts() -> None:
-    """And its end is said, too. [H3]"""
+    """Its end is reported too. [H3]"""
     alarm = ServerLeaseAlarm()
     assert alarm.news({}) == []
     (lost,) = alarm.news({"two": 16_000})

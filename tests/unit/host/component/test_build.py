@@ -1,4 +1,4 @@
-"""How a component lives and ends around its machine, without any server."""
+"""How a component starts and ends around its machine, without any server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def api_client(identity: str = "system:scheduler:main") -> ApiClient:
 
 
 def test_a_bug_of_the_machine_is_said_in_a_sentence() -> None:
-    """The process must not go on, nor end in silence."""
+    """The process must neither go on nor end without a message."""
 
     def react(stimulus: Any, now: Instant) -> Sequence[Any]:
         raise InvariantBroken("a replica in two places")
@@ -179,7 +179,7 @@ def test_facts_that_cannot_be_used_are_refused(tmp_path: Path, content: bytes) -
 
 
 def test_an_agent_loads_neither_a_server_nor_a_scheduler() -> None:
-    """There is one on every machine, and its memory is the work's."""
+    """Every machine has an agent, and its memory is missing for work."""
     script = (
         "import sys, holdfast.host.__main__\n"
         "heavy = ('numpy', 'apsw', 'holdfast.host.server.server_process', 'holdfast.commit',"
@@ -193,7 +193,7 @@ def test_an_agent_loads_neither_a_server_nor_a_scheduler() -> None:
 
 
 def test_a_server_loads_no_scheduler() -> None:
-    """It keeps what schedulers decided, and needs no numbers for that."""
+    """It archives decisions, and needs no numeric library for that."""
     script = "import sys, holdfast.host.server.server_process; print('numpy' in sys.modules)"
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -202,7 +202,7 @@ def test_a_server_loads_no_scheduler() -> None:
 
 @pytest.mark.parametrize("where", ["agent/ca.key", "agent/pki/ca.key", "given/ca-0a1b.key"])
 def test_an_agent_has_no_key_of_the_authority(tmp_path: Path, where: str) -> None:
-    """Whoever got at its directory would be everybody."""
+    """An attacker with its directory could pose as any identity."""
     path = tmp_path / where
     path.parent.mkdir(parents=True, mode=0o700)
     path.touch()
@@ -221,7 +221,7 @@ def test_an_agent_has_no_key_of_the_authority(tmp_path: Path, where: str) -> Non
 def test_neither_scheduler_nor_controllers_start_with_the_authoritys_key(
     tmp_path: Path, part: str
 ) -> None:
-    """They say which command issues what they need, and start with what that issued."""
+    """The error names the command that issues the certificates, and they start with them."""
     pki, own = tmp_path / "pki", tmp_path / "own"
     provide(pki, own, identities(part, "main"))
     start = getattr(build, part)

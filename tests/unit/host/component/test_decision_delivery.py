@@ -1,4 +1,4 @@
-"""Records on their way: each server gets all of them, in batches, and losses are counted."""
+"""Delivery of decisions: each server gets all of them, in batches, and losses are counted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.host.server.test_decision_archive import case, decided
 
 
 class Servers:
-    """They take what they are given, unless they are down or will not."""
+    """Servers that accept what they get, unless they are down or refuse."""
 
     def __init__(self) -> None:
         self.got: dict[str, list[Any]] = {"a": [], "b": []}
@@ -44,7 +44,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Servers:
 
 
 async def until(servers: Servers, true: Any) -> None:
-    """Until this is so, which may become so whenever a server is asked."""
+    """Wait until a condition holds, which may change with every request to a server."""
     async with asyncio.timeout(10):
         while not true():
             servers.asked.clear()
@@ -73,7 +73,7 @@ def test_each_server_gets_everything_in_order(servers: Servers) -> None:
 def test_a_server_that_is_found_gets_what_comes_and_one_that_is_gone_is_forgotten(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind one address the servers are found out later; one that restarts is waited for."""
+    """Behind one address servers are discovered later; one that restarts is waited for."""
 
     async def story() -> None:
         known = ["a"]
@@ -120,7 +120,7 @@ def test_a_server_that_is_down_gets_what_it_missed_and_holds_up_nobody(servers: 
 def test_what_is_too_much_to_wait_is_lost_and_counted(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The oldest first, and never the scheduler's memory."""
+    """The oldest are dropped first, and the scheduler's memory does not grow."""
     monkeypatch.setattr(subject, "WAITING_BYTES_MAX", 2_000)
 
     async def story() -> None:

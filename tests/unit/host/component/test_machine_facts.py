@@ -1,4 +1,4 @@
-"""What an agent finds out about its machine, and what its operator says of it."""
+"""What an agent measures of its machine, and what its operator states."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_no_more_is_promised_than_the_agents_own_groups_leave_it(
 
 
 def test_the_disk_is_what_is_free_and_what_the_agents_own_work_has_of_it(tmp_path: Path) -> None:
-    """Also where the agent has not kept anything yet. [D4]"""
+    """Also where the agent has not stored anything yet. [D4]"""
     used = tmp_path / "data" / "replicas" / "file"
     used.parent.mkdir(parents=True)
     used.write_bytes(b"x" * (3 << 20))

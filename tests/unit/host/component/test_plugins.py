@@ -1,4 +1,4 @@
-"""Filters and scorers of other packages are found by name; what is none is refused with words."""
+"""Filters and scorers of other packages are found by name; other objects are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_ONE = "a text"
 
 
 class Points:
-    """Entry points as installed packages would name them."""
+    """Return entry points as installed packages would name them."""
 
     def __init__(self, **named: str) -> None:
         self.named = named
@@ -31,7 +31,7 @@ class Points:
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This module can be imported by the name that it has here."""
+    """Make this module importable under its name here."""
     import sys
     import types
 
@@ -58,7 +58,7 @@ def test_what_packages_bring_is_found_by_its_name() -> None:
     ],
 )
 def test_what_is_no_filter_is_refused(named: dict[str, str], words: str) -> None:
-    """With the entry point that is to blame."""
+    """The message names the entry point."""
     with pytest.raises(Invalid, match=words):
         added_filters(Points(**named))
 

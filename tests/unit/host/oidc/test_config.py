@@ -81,7 +81,7 @@ def test_two_issuers_cannot_name_the_same_user(tmp_path: Path, prefix: str) -> N
 
 
 def test_groups_of_an_issuer_equal_local_ones_only_where_that_is_written(tmp_path: Path) -> None:
-    """A prefix that is forgotten must not make the issuer's `admins` those of the plane."""
+    """A missing prefix must not make the issuer's `admins` those of the plane."""
     silent = {key: value for key, value in GOOD.items() if key != "groupsPrefix"}
     with pytest.raises(Invalid, match=r"issuers\[0\].groupsPrefix: must be given"):
         read(written(tmp_path, silent))

@@ -1,4 +1,4 @@
-"""Tokens of an issuer: the good ones name somebody, the hostile ones nobody."""
+"""Tokens of an issuer: valid ones give an identity, hostile ones are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Clock:
 
 
 class Rig:
-    """Issuers with keys that were told at the beginning."""
+    """Issuers whose keys are known from the start."""
 
     def __init__(self, *configs: Issuer) -> None:
         self.clock = Clock()
@@ -51,7 +51,7 @@ class Rig:
         self.issuers.known[url].keys.replace(keys.parse_key_set(data), self.clock.monotonic_s)
 
     def refusal(self, token: str) -> str:
-        """Why a token does not count; its sender hears one sentence."""
+        """Return why a token is refused; its sender gets one message for all reasons."""
         before = self.issuers.outcomes.copy()
         with pytest.raises(Forbidden, match=r"^the bearer token is not valid here$"):
             self.issuers.identity(token)
@@ -174,7 +174,7 @@ def test_a_hostile_token_is_refused_with_one_sentence_and_counted_by_its_cause(n
 
 @pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "HS256", "HS512", "PS256"])
 def test_no_token_chooses_a_weaker_algorithm(algorithm: str) -> None:
-    """Neither none nor one by which the public key would be a secret. [B5]"""
+    """Neither `none` nor an algorithm for which the public key would be a secret. [B5]"""
     head = {"alg": algorithm, "kid": "one"}
     unsigned = f"{text64(encoded(head))}.{text64(encoded(claims()))}."
     public = SIGNER.key.public_key().public_bytes(
@@ -221,7 +221,7 @@ def test_clocks_may_differ_a_little_and_no_more() -> None:
 
 
 def test_a_remembered_token_ends_with_its_time_its_keys_and_its_user() -> None:
-    """What was verified once is not good for ever."""
+    """A verified token is not valid for ever."""
     rig, token = Rig(), SIGNER.token(claims())
     assert rig.issuers.identity(token).name == "ann"
     with pytest.raises(Forbidden):
@@ -236,7 +236,7 @@ def test_a_remembered_token_ends_with_its_time_its_keys_and_its_user() -> None:
 
 
 def test_a_revocation_ends_all_tokens_that_may_have_been_issued_before_it() -> None:
-    """The issuer's clock may be ahead: a token that is a little younger does not count."""
+    """The issuer's clock may be ahead: a slightly younger token is not valid either."""
     rig, moments = Rig(), list[int]()
     rig.issuers.identity(SIGNER.token(claims()), lambda user, ms: bool(moments.append(ms)))
     assert moments == [int((NOW_S - 10 - 30) * 1_000)]
@@ -268,7 +268,7 @@ def test_one_issuers_key_does_not_sign_for_another() -> None:
 
 
 def test_an_unknown_key_asks_for_the_issuers_keys_and_a_wrong_signature_does_not() -> None:
-    """Otherwise whoever sends rubbish decides how often an issuer is asked."""
+    """Otherwise the sender of invalid tokens decides how often an issuer is asked."""
     rig, asked = Rig(), list[str]()
     rig.issuers.known[URL].wants_keys = lambda: asked.append("keys")
     rig.refusal(STRANGER.token(claims()))

@@ -1,4 +1,4 @@
-"""Key sets of issuers: what they may hold, and what of it counts."""
+"""Key sets of issuers: what they may hold, and which keys are used."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_keys_for_other_purposes_and_algorithms_are_left_out() -> None:
     ids=["empty", "list", "object", "keys-object", "no-keys", "keys-twice", "key-twice", "many"],
 )
 def test_what_is_no_usable_key_set_is_refused(data: bytes) -> None:
-    """Then the keys before it go on to count."""
+    """Then the previous keys stay valid."""
     with pytest.raises(Invalid):
         parse_key_set(data)
 

@@ -1,4 +1,4 @@
-"""The steps of a rotation: what each does, who stands against it, and what a crash leaves."""
+"""The steps of a rotation: what each does, what prevents it, and what a crash leaves."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ HOUR = timedelta(hours=1)
 
 
 class Plane:
-    """Servers over one store, each with a directory of its own, who can ask each other."""
+    """Servers over one store, each with its own directory, that can ask each other."""
 
     def __init__(self, folder: Path, *names: str) -> None:
         self.folder, self.store = folder, MemoryStore()
@@ -83,14 +83,14 @@ class Plane:
         write_private(to / file, (one.pki / file).read_bytes())
 
     async def read(self, to: str, path: str, timeout_s: float) -> bytes:
-        """What `Neighbours` asks another server."""
+        """Answer what `OtherServers` asks another server."""
         if to in self.away:
             raise Unavailable(f"server {to}: no answer in time")
         return msgspec.json.encode(self.servers[to].rotation.report())
 
 
 class Server:
-    """The trust of one server, without anything that listens. Its clock runs by hand."""
+    """The trust of one server, without a socket. Its clock is set by the test."""
 
     def __init__(self, plane: Plane, name: str) -> None:
         self.settings = ServerSettings(data=plane.folder / name, name=name)
@@ -120,7 +120,7 @@ class Server:
         return await self.rotation.make(RotationRequest(step, force))
 
     def observe(self) -> None:
-        """All parts and people have asked since the last step."""
+        """Let all components and people send a request after the last step."""
         assert self.seen.observed_s >= 0
         self.now_s += OBSERVE_S + 2 * SETTLE_S
 
@@ -193,7 +193,7 @@ def test_a_step_out_of_its_turn_is_refused_also_by_force(
 
 
 def test_every_server_needs_the_key_of_the_new_authority_before_it_signs(tmp_path: Path) -> None:
-    """And says which file is missing where; it is taken up without a restart."""
+    """The message names the missing file and the server; it is used without a restart."""
 
     async def story() -> None:
         plane = Plane(tmp_path, "one", "two")
@@ -247,7 +247,7 @@ def test_two_who_begin_at_once_make_one_authority(tmp_path: Path) -> None:
 def test_a_finish_that_waits_for_a_server_goes_on_when_it_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who trusts only the new authority must meet no server that shows the old one."""
+    """A client that trusts only the new authority must not meet a server with the old one."""
     monkeypatch.setattr(ca_rotation, "FOLLOW_S", 0.0)
 
     async def story() -> None:
@@ -332,7 +332,7 @@ class Crash(Exception):
 def test_a_crash_in_any_step_leaves_it_done_or_not_done_and_it_can_be_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    """Before the store has it, and before the server follows what the store has."""
+    """Before the store has it, and before the server follows the store."""
     where = ca_rotation if at == "publish_bundle" else trust_upkeep
 
     def crash(*given: object) -> None:
@@ -372,7 +372,7 @@ def test_a_crash_in_any_step_leaves_it_done_or_not_done_and_it_can_be_asked_for_
 
 
 def test_a_server_that_was_away_for_a_whole_rotation_is_told_what_to_copy(tmp_path: Path) -> None:
-    """It trusts no authority that could tell it the new one."""
+    """It trusts no authority that could vouch for the new one."""
 
     async def story() -> None:
         plane = Plane(tmp_path, "one", "two")
@@ -398,7 +398,7 @@ def test_a_server_that_was_away_for_a_whole_rotation_is_told_what_to_copy(tmp_pa
 
 
 class Parts:
-    """A plane of two authorities as its servers have seen it."""
+    """A plane with two authorities as its servers have seen it."""
 
     def __init__(self, folder: Path, phase: RotationPhase) -> None:
         self.old, self.new = (
@@ -441,7 +441,7 @@ def node(name: str, phase: NodePhase = NodePhase.READY) -> Node:
 
 
 def test_a_switch_waits_until_all_that_run_trust_the_new_authority(tmp_path: Path) -> None:
-    """Servers, components and nodes, each by name; what does not run is not waited for."""
+    """Servers, components and nodes, each by name; what is not running is not waited for."""
     it = Parts(tmp_path, RotationPhase.BEGUN)
     old_only = (it.old[:SHORT],)
     seen = (
@@ -486,7 +486,7 @@ def token(purpose: TokenPurpose, created: datetime, **status: Any) -> Token:
 
 
 def test_a_finish_names_everybody_who_is_known_to_need_the_old_authority(tmp_path: Path) -> None:
-    """Nodes that are away as well, people, work and join tokens."""
+    """Also nodes that are away, people, work and join tokens."""
     it = Parts(tmp_path, RotationPhase.SWITCHED)
     old_only = (it.old[:SHORT],)
     seen = (
@@ -528,7 +528,7 @@ def test_a_finish_names_everybody_who_is_known_to_need_the_old_authority(tmp_pat
 
 
 def test_people_are_held_to_what_they_show_after_the_switch_alone(tmp_path: Path) -> None:
-    """Before it there was no other certificate to be had, nor in the moment of the switch."""
+    """Before the switch no other certificate was available, nor at that moment."""
     it = Parts(tmp_path, RotationPhase.SWITCHED)
     made = NOW - timedelta(seconds=60)
     bundle: TrustBundle = msgspec.structs.replace(it.bundle, switched=made)
@@ -559,14 +559,14 @@ def test_what_a_server_has_seen_ends_with_the_rotation(tmp_path: Path) -> None:
 
 
 class Ann(Authenticator):
-    """Lets in one person, whatever is shown."""
+    """Accepts one person, whatever the credential."""
 
     def __call__(self, request: object) -> Identity:
         return Identity(name="ann")
 
 
 def test_a_person_fills_no_servers_memory_of_what_parts_trust(tmp_path: Path) -> None:
-    """Whoever names other authorities with each request would push out all nodes."""
+    """A client that names other authorities with each request would evict all nodes."""
     authorities = CertificateAuthorities.open(tmp_path)
     new, _ = CertificateAuthority.new()
     both = begin_rotation(authorities.bundle, new.pem)
@@ -586,7 +586,7 @@ def test_a_person_fills_no_servers_memory_of_what_parts_trust(tmp_path: Path) ->
 def test_a_server_that_may_have_missed_a_revocation_rotates_nothing(
     tmp_path: Path, method: str
 ) -> None:
-    """An administrator who was revoked could, as long as the server hears nothing. [B5]"""
+    """A revoked administrator could do it while the server is cut off from the store. [B5]"""
 
     async def story() -> None:
         plane = Plane(tmp_path, "one")

@@ -1,4 +1,4 @@
-"""Certificates: who may be believed, and that nothing private is left readable."""
+"""Certificates: which ones are trusted, and that no private file is readable by others."""
 
 from __future__ import annotations
 

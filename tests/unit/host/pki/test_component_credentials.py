@@ -1,4 +1,4 @@
-"""When certificates of a running component are renewed, and what is said when they cannot be."""
+"""When certificates of a running component are renewed, and the message when they cannot be."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def access(
 
 
 class Taken:
-    """Whoever asks with what was renewed."""
+    """Records which renewed credentials are used."""
 
     def __init__(self) -> None:
         self.accesses: list[Access] = []
@@ -48,7 +48,7 @@ class Taken:
 def test_a_certificate_is_renewed_in_the_middle_of_its_life_and_never_later(
     tmp_path: Path,
 ) -> None:
-    """Each at a moment of its own: what was issued together is not renewed together."""
+    """Each at its own moment: certificates issued together are not renewed together."""
     authority = CertificateAuthority.open(tmp_path)
     one = access(authority)
 
@@ -87,7 +87,7 @@ def test_what_is_renewed_is_asked_with_and_becomes_due_anew(tmp_path: Path) -> N
 def test_what_cannot_be_renewed_is_said_and_tried_again_before_the_end(
     age: float, word: str, tmp_path: Path
 ) -> None:
-    """The less time is left, the sooner; also after the end, for a token may come."""
+    """The less time is left, the sooner; also after the expiry, for a token may come."""
     authority = CertificateAuthority.open(tmp_path)
     old = access(authority, age=LIFE * age)
     taken = Taken()
@@ -136,7 +136,7 @@ def test_what_cannot_be_used_leaves_the_old_one_in_use(tmp_path: Path) -> None:
 
 
 def test_a_running_component_takes_the_next_certificate_that_is_put_there(tmp_path: Path) -> None:
-    """A file that nobody replaced is trouble."""
+    """A file that was not replaced is a problem to report."""
     authority, own = CertificateAuthority.open(tmp_path / "pki"), tmp_path / "own"
     provide(tmp_path / "pki", own, (NAME,))
     certificate, key = issue(tmp_path / "pki", NAME, own)
@@ -162,7 +162,7 @@ def test_a_running_component_takes_the_next_certificate_that_is_put_there(tmp_pa
 
 
 def test_a_short_life_is_not_half_over_when_it_begins(tmp_path: Path) -> None:
-    """It is dated back for clocks that differ, by a part of itself."""
+    """It is backdated for clocks that differ, by a part of itself."""
     authority = CertificateAuthority.open(tmp_path)
     for life in (timedelta(seconds=6), timedelta(hours=1), timedelta(days=365)):
         before = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""What a first start makes, and what later ones leave as it is."""
+"""What a first start creates, and what later ones leave unchanged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def life_of(certificate: bytes) -> timedelta:
 
 
 def test_a_servers_own_certificates_are_short_lived(tmp_path: Path) -> None:
-    """It renews them while it runs, so that a stolen one soon counts nowhere."""
+    """It renews them while it runs, so that a stolen one is soon worthless."""
     settings = ServerSettings(data=tmp_path, name="one")
     # A start of an earlier version has left one for a year.
     purpose, directory = Purpose(server_names=settings.certificate_names), settings.pki_directory

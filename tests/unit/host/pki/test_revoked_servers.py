@@ -1,4 +1,4 @@
-"""A component speaks with no server that was revoked, over real TLS, whatever that one says."""
+"""A component uses no revoked server, over real TLS, whatever that server says."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def asked(remote: ApiClient, server: Scripted) -> int:
 def test_a_revoked_server_is_not_spoken_with_although_its_certificate_is_good(
     tmp_path: Path,
 ) -> None:
-    """Neither on the connection that is open nor on a new one, and nothing is sent there."""
+    """Neither on the open connection nor on a new one, and nothing is sent there."""
 
     async def story() -> None:
         async with (
@@ -87,7 +87,7 @@ def test_a_server_with_a_certificate_of_after_the_revocation_is_spoken_with(
 
 
 def test_only_the_authority_of_the_plane_says_who_is_revoked(tmp_path: Path) -> None:
-    """A thief of a server's key makes nobody refuse the good servers."""
+    """With a stolen server key an attacker cannot make others refuse good servers."""
     ours, theirs = tmp_path / "pki", tmp_path / "theirs"
     ca = CertificateAuthority.open(ours).pem
     CertificateAuthority.open(theirs)
@@ -107,7 +107,7 @@ def test_only_the_authority_of_the_plane_says_who_is_revoked(tmp_path: Path) -> 
 def test_whoever_can_reach_another_server_learns_it_although_the_revoked_one_keeps_quiet(
     tmp_path: Path, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The revoked one hides it and is asked first, or second."""
+    """The revoked server hides it and is asked first, or second."""
     monkeypatch.setattr("holdfast.host.client.server_discovery.FIRST_S", 0.01)
     monkeypatch.setattr("holdfast.host.client.server_discovery.EVERY_S", 0.01)
 
@@ -155,7 +155,7 @@ def reversed_servers(access: Access) -> Access:
 
 
 def test_agents_are_told_on_the_line_on_which_they_wait() -> None:
-    """Those that are there, and those that come later; an earlier version passes over it."""
+    """Connected agents and those that connect later; an earlier version ignores it."""
     board = Tunnels()
 
     def unsent(line_of: Callable[[], bytes | None]) -> str:

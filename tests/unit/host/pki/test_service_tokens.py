@@ -1,4 +1,4 @@
-"""Service tokens of replicas: whose they are, and all that ends them."""
+"""Service tokens of replicas: their identity, and all that ends them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_another_server_with_the_same_authority_takes_it_and_another_plane_does_
 def test_during_a_rotation_tokens_of_both_authorities_count_and_then_the_new_ones_alone(
     rig: Rig,
 ) -> None:
-    """Also one that was checked before: what is remembered of it is no right."""
+    """Also one that was verified before: the cache gives no permission."""
     shown: list[str] = []
     old, (new, _) = rig.authorities.signer, CertificateAuthority.new()
     both = begin_rotation(rig.authorities.bundle, new.pem)
@@ -152,7 +152,7 @@ def test_it_counts_for_its_life_and_servers_clocks_may_differ_a_little(rig: Rig)
 
 @pytest.mark.parametrize("state", State)
 def test_it_counts_while_the_replica_may_run(rig: Rig, state: State) -> None:
-    """Also for a token that counted a moment ago."""
+    """Also a token that was valid a moment ago."""
     token = rig.issue()
     assert rig.identity(token).name
     rig.record = Record(replica(state))
@@ -175,7 +175,7 @@ def test_it_dies_with_its_replica_its_place_and_its_attempt(
 
 
 def test_the_token_of_an_attempt_that_is_not_reported_yet_counts(rig: Rig) -> None:
-    """Work asks before its agent has told the servers that it runs."""
+    """Work uses its token before its agent has reported that it runs."""
     token = rig.issue(attempt=2)
     rig.record = Record(replica(State.BOUND, restarts=1))
     assert rig.identity(token).name
@@ -190,7 +190,7 @@ def test_a_replica_that_is_not_known_yet_may_become_known(rig: Rig) -> None:
 
 @pytest.mark.parametrize("user", ["tenant:risk:workload:web", "system:node:n1"])
 def test_a_revocation_of_the_workload_or_of_its_node_ends_it(rig: Rig, user: str) -> None:
-    """Whoever took over a node keeps nothing of its replicas."""
+    """An attacker who took over a node keeps nothing of its replicas."""
     token = rig.issue()
     rig.revoked[user] = int(NOW_S * 1_000)
     assert rig.refuses(token)
@@ -199,7 +199,7 @@ def test_a_revocation_of_the_workload_or_of_its_node_ends_it(rig: Rig, user: str
 
 
 def test_nothing_else_passes_for_one(rig: Rig) -> None:
-    """A key of somebody else, other claims, another form. [B5]"""
+    """Another key, other claims, another form. [B5]"""
     head, claims, signature = rig.issue().split(".")
     stranger = Signer("")
     told = msgspec.json.decode(_bytes(claims))
@@ -222,7 +222,7 @@ def test_nothing_else_passes_for_one(rig: Rig) -> None:
 
 
 def test_an_issuer_of_people_cannot_make_one(rig: Rig) -> None:
-    """And a service token is none of an issuer's."""
+    """A service token is not a token of an issuer either."""
     assert not is_service_token(Signer("one").token({"iss": "x"}))
     with pytest.raises(Forbidden):
         Issuers(()).identity(rig.issue())

@@ -130,7 +130,7 @@ def token_of(authority: CertificateAuthority, generation: int = 0) -> JoinToken:
 def test_whoever_joins_trusts_what_the_authority_of_its_token_vouches_for(
     plane: Plane, tmp_path: Path
 ) -> None:
-    """By the hash of either one while both count; after the rotation only by the new one."""
+    """By the hash of either one while both are trusted; after the rotation only by the new one."""
     rogue = CertificateAuthority.open(tmp_path / "rogue")
     text = sign_bundle(plane.begun, plane.both)
     for known in plane.both:
@@ -182,7 +182,7 @@ def key_of(directory: Path) -> bytes:
 def test_a_crash_while_the_last_step_is_written_leaves_the_new_authority(
     plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int
 ) -> None:
-    """After so many of the writes."""
+    """After this many of the writes."""
     directory = tmp_path / "old"
     write_private(directory / key_file(plane.new.fingerprint), key_of(tmp_path / "new"))
     before = kept(directory, plane.serving, *plane.both)

@@ -1,4 +1,4 @@
-"""A component takes the authorities of its plane while it runs, and no others."""
+"""A component accepts the authorities of its plane while it runs, and no others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ME = Identity(name="admin")
 
 
 class Plane:
-    """A server that tells a bundle, and a component of it with a directory of its own."""
+    """A server that sends a bundle, and a component with its own directory."""
 
     def __init__(self, folder: Path) -> None:
         self.text, self.heard, self.changes = b"", list[str](), 0
@@ -57,7 +57,7 @@ class Plane:
         return msgspec.structs.replace(before, certificate=made.certificate, key=made.key)
 
     def start(self) -> None:
-        """Begin another life of the component."""
+        """Start the component again."""
         access = self.server.client_access()
         self.remote = ApiClient({ME.name: access})
         self.rotation = CertificateRenewal(
@@ -87,7 +87,7 @@ def story(folder: Path, told: Callable[[Plane], object]) -> None:
 
 
 def test_a_newer_bundle_is_kept_trusted_and_told_to_the_servers(tmp_path: Path) -> None:
-    """Without a restart; the next life begins with it."""
+    """Without a restart; after a restart it starts with it."""
 
     async def told(plane: Plane) -> None:
         assert await plane.follow(plane.both, plane.old, plane.new)
@@ -119,7 +119,7 @@ def test_a_bundle_that_no_trusted_authority_has_signed_is_refused_and_said(tmp_p
 
 
 def test_trouble_with_a_bundle_is_over_when_one_is_taken(tmp_path: Path) -> None:
-    """A server that follows later than the others told one that is in use already."""
+    """A server that follows later than the others sent one that is in use already."""
 
     async def told(plane: Plane) -> None:
         plane.text = sign_bundle(plane.first, [plane.old])
@@ -136,7 +136,7 @@ def test_trouble_with_a_bundle_is_over_when_one_is_taken(tmp_path: Path) -> None
 def test_what_cannot_be_kept_is_not_told_as_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A restart would undo it, when the servers already count on it."""
+    """A restart would undo it, while the servers already rely on it."""
 
     def full(path: Path, content: bytes) -> None:
         raise OSError("No space left on device")
@@ -154,7 +154,7 @@ def test_what_cannot_be_kept_is_not_told_as_trusted(
 def test_when_another_authority_signs_certificates_are_renewed_within_seconds(
     tmp_path: Path,
 ) -> None:
-    """Again and again while a server that is late renews with the old one; a restart does not
+    """It repeats this while a server that is late renews with the old one; a restart does not
     forget it."""
 
     async def told(plane: Plane) -> None:
@@ -181,7 +181,7 @@ def test_when_another_authority_signs_certificates_are_renewed_within_seconds(
 def test_certificates_that_somebody_brought_count_more_than_an_older_bundle(
     tmp_path: Path,
 ) -> None:
-    """A component that was away for a whole rotation is brought new files."""
+    """A component that was away for a whole rotation gets new files."""
 
     async def told(plane: Plane) -> None:
         await plane.follow(plane.both, plane.old, plane.new)

@@ -40,7 +40,7 @@ LIFE = timedelta(days=30)
 
 
 def aged(settings: ServerSettings) -> Trust:
-    """What a server has whose own certificate is past the middle of its life."""
+    """Return the trust of a server whose own certificate is past the middle of its life."""
     trust = establish(settings)
     certificate, key = trust.server
     names = Purpose(settings.certificate_names)
@@ -69,7 +69,7 @@ def test_what_is_past_its_middle_is_renewed_and_what_is_not_stays(tmp_path: Path
 def test_another_authority_in_the_directory_issues_nothing_to_a_server_that_runs(
     tmp_path: Path,
 ) -> None:
-    """Whoever connects trusts the first one."""
+    """Clients trust the first one."""
     settings = ServerSettings(data=tmp_path, name="one", certificate_life=LIFE)
     trust = aged(settings)
     old = trust.server[0].read_bytes()
@@ -90,7 +90,7 @@ def test_another_authority_in_the_directory_issues_nothing_to_a_server_that_runs
 
 
 def test_a_handshake_after_the_renewal_shows_the_new_certificate(tmp_path: Path) -> None:
-    """The same TLS as before, so that the socket need not be opened anew."""
+    """The same TLS as before, so that the socket need not be opened again."""
     settings = ServerSettings(data=tmp_path, name="one", certificate_life=LIFE)
     trust = aged(settings)
     server = ServerTls(trust)
@@ -102,7 +102,7 @@ def test_a_handshake_after_the_renewal_shows_the_new_certificate(tmp_path: Path)
 
 
 def shown(server: ssl.SSLContext, trust: Trust, client: IssuedCertificate | None = None) -> bytes:
-    """What a client sees that connects now, and perhaps shows a certificate. Raises SSLError."""
+    """Connect, with or without a certificate. Return what the client sees. Raises SSLError."""
     given = client or IssuedCertificate(b"", b"")
     access = Access(
         servers=("https://localhost",),
@@ -123,7 +123,7 @@ def shown(server: ssl.SSLContext, trust: Trust, client: IssuedCertificate | None
 
 
 class Server:
-    """One server's trust over a store, without anything that listens."""
+    """One server's trust over a store, without a socket."""
 
     def __init__(self, settings: ServerSettings, store: MemoryStore) -> None:
         self.settings, self.trust = settings, establish(settings)
@@ -141,7 +141,7 @@ class Server:
 
 
 class Rotated:
-    """Two servers over one store with directories of their own, and the steps of a rotation."""
+    """Two servers over one store with their own directories, and the steps of a rotation."""
 
     def __init__(self, folder: Path) -> None:
         self.store = MemoryStore()
@@ -173,8 +173,8 @@ def play(story: Coroutine[Any, Any, None]) -> None:
 
 
 def test_servers_follow_each_step_in_the_store_and_show_what_it_says(tmp_path: Path) -> None:
-    """Without a restart; who shows a certificate of the old authority is turned away at the end,
-    and not before."""
+    """Without a restart; a certificate of the old authority is refused at the end, and not
+    before."""
 
     async def story() -> None:
         it = Rotated(tmp_path)
@@ -218,7 +218,7 @@ def name_of(authority: CertificateAuthority) -> str:
 def test_a_bundle_in_the_store_that_no_trusted_authority_has_signed_changes_nothing(
     tmp_path: Path,
 ) -> None:
-    """Who can write to the store adds no authority. [B5]"""
+    """Write access to the store adds no authority. [B5]"""
 
     async def story() -> None:
         it = Rotated(tmp_path)
@@ -264,8 +264,8 @@ def test_a_store_that_was_restored_from_before_brings_no_authority_back(tmp_path
 def test_a_server_that_cannot_follow_the_end_of_an_authority_stops(
     tmp_path: Path, missed: str
 ) -> None:
-    """One that was suspended meanwhile, or has not the new key: it would go on to let in who shows
-    a certificate of the authority that was removed. [B5]"""
+    """One that was suspended meanwhile, or lacks the new key: it would continue to accept
+    certificates of the authority that was removed. [B5]"""
 
     async def story() -> None:
         it = Rotated(tmp_path)

@@ -1,4 +1,4 @@
-"""One process holds an agent's directory, and the directory keeps the name that it was given."""
+"""One process holds an agent's directory, and the directory keeps its id."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def name_of(folder: Path) -> str:
 
 
 def test_a_copied_directory_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its agent cannot say that what the first one runs has stopped. [INV2]"""
+    """Its agent cannot know whether the work of the original has stopped. [INV2]"""
     first = tmp_path / "first"
     name = name_of(first)
     shutil.copytree(first, tmp_path / "copy")
@@ -103,7 +103,7 @@ def test_an_earlier_version_still_finds_the_name_alone(tmp_path: Path) -> None:
 def test_a_copy_whose_new_name_could_not_be_completed_is_still_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The agent dies between the two files: the name of the first one never comes back. [INV2]"""
+    """The agent dies between the two files: the id of the original never comes back. [INV2]"""
     name = name_of(tmp_path / "first")
     shutil.copytree(tmp_path / "first", tmp_path / "copy")
     write = directory_lock.write_private

@@ -17,7 +17,7 @@ from holdfast.store.sqlite.engine import SqliteEngine
 
 @pytest.fixture(autouse=True)
 def lax_umask() -> Iterator[None]:
-    """As most machines have it: what does not ask for more is open to all readers."""
+    """The usual umask: files are readable by all unless they ask for more."""
     before = os.umask(0o022)
     yield
     os.umask(before)
@@ -34,7 +34,7 @@ def test_a_directory_is_made_closed_or_closed_while_it_is_empty(tmp_path: Path) 
 
 
 def test_a_directory_in_use_that_others_may_enter_is_refused(tmp_path: Path) -> None:
-    """Closing it could lock its other users out; the sentence says what to do."""
+    """Closing it could lock its other users out; the message says what to do."""
     shared = tmp_path / "shared"
     shared.mkdir()
     (shared / "notes").touch()

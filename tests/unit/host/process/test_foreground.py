@@ -1,4 +1,4 @@
-"""What a process of ours makes of the signals that its parent ignored or blocked."""
+"""What our processes do with signals that their parent ignored or blocked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def kept(script: str) -> set[str]:
 
 
 def test_what_is_inherited_is_inherited() -> None:
-    """Or the tests below would show nothing."""
+    """Otherwise the tests below would prove nothing."""
     assert {it.name for it in IGNORED} < kept("")
 
 

@@ -1,4 +1,4 @@
-"""Streams that a machine opened: one piece at a time, nothing once left, a last word once."""
+"""Streams that a machine opened: one item at a time, nothing once left, one last message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.puppet import PERSON, Puppet, obey, play, shell
 
 
 class Told:
-    """Tells each stream what is scripted for it, then ends it or goes on for ever."""
+    """Sends each stream its scripted items, then ends it or waits for ever."""
 
     def __init__(self, *pieces: Any, error: HoldfastError | None = None, ends: bool = True) -> None:
         self._pieces, self._error, self._ends = pieces, error, ends
@@ -72,7 +72,7 @@ def test_an_error_is_the_last_word_and_the_number_is_free_when_it_is_heard(
 
 
 def test_a_stream_waits_for_its_machine_and_nothing_arrives_after_leave() -> None:
-    """A slow machine holds its server back; a piece that waits in line already is not delivered."""
+    """A slow machine slows its server down; an item in the queue is dropped when it leaves."""
 
     async def story() -> None:
         def react(stimulus: Any, now: Instant) -> Sequence[Any]:
@@ -120,7 +120,7 @@ def test_a_stop_closes_every_stream() -> None:
 
 
 def test_a_shell_without_sources_ends_what_is_opened() -> None:
-    """Nobody can be followed, and that is certain."""
+    """Every attempt certainly fails."""
 
     async def story() -> None:
         puppet = Puppet(obey)

@@ -1,4 +1,4 @@
-"""Calls of a machine run side by side, and each gets exactly one answer."""
+"""Calls of a machine run concurrently, and each gets exactly one answer."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_bug_below_stops_the_machine_instead_of_leaving_it_without_answer() ->
 
 
 def test_machines_of_one_process_reach_each_other_by_name() -> None:
-    """A name that is not there is Unavailable, for then nothing can have happened."""
+    """An unknown name is Unavailable, since nothing can have happened."""
 
     async def story() -> None:
         table = PeerTable()
@@ -150,7 +150,7 @@ def test_a_machine_without_neighbours_is_told_so() -> None:
 
 
 class Gathering(Peers):
-    """Takes questions without a task for each, and answers as the test says."""
+    """Accepts requests without a task for each, and answers as scripted."""
 
     def __init__(self) -> None:
         self.futures: dict[Any, asyncio.Future[Any]] = {}
@@ -170,7 +170,7 @@ class Gathering(Peers):
 
 
 def test_questions_that_travel_together_have_one_answer_each_as_others_do() -> None:
-    """Errors are values of theirs too, and whoever stops waits for none of them."""
+    """Errors are values here too, and a stop waits for none of them."""
 
     async def story() -> None:
         peers, puppet = Gathering(), Puppet(obey)

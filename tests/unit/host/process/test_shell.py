@@ -1,4 +1,4 @@
-"""The shell of a machine: what it is given, what is done for it, and how it ends."""
+"""The shell of a machine: its stimuli, its effects, and how it ends."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_effects_are_performed_in_order_and_a_value_is_on_disk_before_the_next(
 
 
 def test_a_value_that_cannot_be_kept_stops_the_machine(tmp_path: Path) -> None:
-    """A machine whose disk fails has promised what it cannot hold. [INV11]"""
+    """A machine whose disk fails has promised what it cannot keep. [INV11]"""
 
     async def story() -> None:
         one = shell(Puppet(obey), folder=tmp_path / "one")
@@ -103,7 +103,7 @@ def test_a_value_that_cannot_be_kept_stops_the_machine(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_breaks_stops_and_everybody_learns() -> None:
-    """What broke it surfaces; whoever waited is told that the outcome is unknown."""
+    """The exception is raised; waiting callers get OutcomeUnknown."""
 
     async def story() -> None:
         def react(stimulus: Any, now: Instant) -> Sequence[Any]:
@@ -182,7 +182,7 @@ def test_requests_beyond_the_bound_are_refused_at_once() -> None:
 
 
 def test_whoever_leaves_a_batch_withdraws_what_is_undecided_of_it() -> None:
-    """As when its connection closes: the machine is told of all of them at once. [INV3]"""
+    """As when its connection closes: the machine gets all of them at once. [INV3]"""
 
     async def story() -> None:
         async with shell(puppet := Puppet()) as one:
@@ -231,7 +231,7 @@ def test_a_stop_with_grace_answers_what_was_asked(grace_s: float) -> None:
 
 
 def test_effects_of_its_own_kind_are_performed_for_a_machine_in_their_order() -> None:
-    """By those that its shell was given, who answer through `post`."""
+    """By the performers of its shell, which answer through `post`."""
 
     class Rang:
         pass
@@ -267,7 +267,7 @@ def test_a_bug_of_a_performer_stops_the_machine() -> None:
 
 
 def test_a_machine_is_told_of_what_nobody_waits_for_any_more() -> None:
-    """Whoever has gone, or waited too long, is not worked for if that was not begun."""
+    """A request whose caller has left or timed out is not begun."""
 
     async def story() -> None:
         puppet = Puppet(lambda stimulus, now: ())

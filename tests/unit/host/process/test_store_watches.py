@@ -46,7 +46,7 @@ def _values(stimuli: list[Any]) -> list[bytes]:
 
 
 class Flood(MemoryStore):
-    """A watch that always has more, and counts how much of it was taken."""
+    """A watch that always has more, and counts how much of it was read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Flood(MemoryStore):
 
 
 def test_a_watch_waits_for_its_machine_and_nothing_arrives_after_unwatch() -> None:
-    """A slow machine holds the store's reader back; memory does not grow with what it missed."""
+    """A slow machine slows the store's reader down; memory does not grow."""
 
     async def story() -> None:
         def react(stimulus: Any, now: Instant) -> Sequence[Any]:

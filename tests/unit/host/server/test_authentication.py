@@ -1,4 +1,4 @@
-"""Who is asking: certificates, tokens, and everything that only looks like one."""
+"""Authentication: certificates, tokens, and everything that only looks like one."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_token_is_good_until_it_expires() -> None:
 def test_a_stored_token_counts_for_no_longer_than_the_server_allows(
     expires: datetime | None,
 ) -> None:
-    """Also one that an earlier version let in, and one whose age nothing tells. [B5]"""
+    """Also one that an earlier version accepted, and one of unknown age. [B5]"""
     found = token(expires=expires)
 
     def at(later: timedelta, it: Token = found) -> object:

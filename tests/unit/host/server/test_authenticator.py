@@ -1,4 +1,4 @@
-"""Who is asking, as the hub knows tokens and revocations: also on connections that are open."""
+"""Authentication by the hub's tokens and revocations, also on open connections."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 class Line:
-    """What a request needs of a connection: the certificate, as the ssl module gives it."""
+    """The part of a connection that is needed: its certificate in the form of the ssl module."""
 
     def __init__(self, issued: IssuedCertificate | None) -> None:
         self._peer: dict[str, Any] = {}
@@ -58,7 +58,7 @@ class Line:
 
 
 class Asking:
-    """What the authenticator looks at of a request."""
+    """The part of a request that the authenticator reads."""
 
     def __init__(self, line: Line, token: str = "") -> None:
         self.transport = line
@@ -109,7 +109,7 @@ def revocation(user: str, before: datetime) -> Revocation:
 def test_a_certificate_is_good_until_it_is_revoked_also_on_an_open_connection(
     tmp_path: Path,
 ) -> None:
-    """And what is issued after that is good again, however far it is dated back."""
+    """Credentials issued after that are valid again, however far they are backdated."""
 
     async def story(rig: Rig) -> None:
         authority = CertificateAuthority.open(tmp_path)
@@ -128,8 +128,8 @@ def test_a_certificate_is_good_until_it_is_revoked_also_on_an_open_connection(
 
 
 def test_a_certificate_of_a_removed_authority_counts_on_no_connection(tmp_path: Path) -> None:
-    """During a rotation both authorities' count; after it the old one's do not, on connections that
-    were made before as well."""
+    """During a rotation certificates of both authorities are valid; after it the old one's are not,
+    also on connections that were made before."""
 
     async def story(rig: Rig) -> None:
         authorities = CertificateAuthorities.open(tmp_path)
@@ -153,7 +153,7 @@ def test_a_certificate_of_a_removed_authority_counts_on_no_connection(tmp_path: 
 
 
 def test_a_certificate_counts_for_no_longer_than_the_server_allows(tmp_path: Path) -> None:
-    """Whoever has made it: a revocation is kept for that long."""
+    """By whichever authority: a revocation is kept for that long."""
 
     async def story(rig: Rig) -> None:
         authority = CertificateAuthority.open(tmp_path)
@@ -173,7 +173,7 @@ def test_a_certificate_counts_for_no_longer_than_the_server_allows(tmp_path: Pat
 
 
 def test_a_certificate_of_another_making_counts_by_its_first_date(tmp_path: Path) -> None:
-    """It says no better when it was issued, and in doubt it does not count. [B5]"""
+    """Its time of issue is not known better, and in doubt it is not valid. [B5]"""
 
     async def story(rig: Rig) -> None:
         line = Line(CertificateAuthority.open(tmp_path).issue("ann", now=NOW))
@@ -225,7 +225,7 @@ def test_whoever_shows_nothing_is_nobody_in_particular() -> None:
 
 
 def test_a_tenants_own_token_speaks_for_names_of_that_tenant() -> None:
-    """Whoever may make tokens in one namespace must not speak for others."""
+    """Permission to create tokens in one namespace must not give access to others."""
     made, text = new_bearer("ci", ("deployers",), HOUR, NOW, "risk")
     assert (made.spec.user, made.spec.groups) == ("tenant:risk:ci", ("tenant:risk:deployers",))
     assert text.startswith(f"risk.{made.name}.")

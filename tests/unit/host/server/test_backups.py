@@ -1,4 +1,4 @@
-"""Backups: nothing of one can be altered or missing unnoticed, and none goes over what is there."""
+"""Backups: every altered or missing part is noticed, and none overwrites existing data."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ OLD = b'{"metadata":{"name":"db"},"data":{"a":"from-before"}}'
 
 
 def quiet(what: str, share: float = 0.0) -> None:
-    """Nobody waits for it."""
+    """Ignores progress."""
 
 
 def plane(folder: Path, *, plain: bool = False, records: int = 3) -> Path:
-    """The data of a server that ran: a store with a Secret and an audit that the head knows."""
+    """The data of a server that ran: a store with a Secret, and an audit up to the head."""
     folder.mkdir(mode=0o700)
     (folder / FOLDER).mkdir(mode=0o700)
     lines, last = [], Head()

@@ -1,4 +1,4 @@
-"""The picture of what is built in: painted at the first start, repaired at any other."""
+"""The built-in roles as objects: created at the first start, repaired at any other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALL = len(ROLES) + len(HELD_BY)
 
 
 def start(plane: Plane) -> list[Any]:
-    """What a server that starts now asks for, and is given."""
+    """Return what a starting server asks for and gets."""
     asked: list[Any] = []
 
     async def ask(request: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What components say of themselves: kept in memory, bounded, and told to Prometheus."""
+"""Pulses of components: kept in memory, bounded, and exported to Prometheus."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORK = Beat("controller:workload", 3, 7, 40, 5, 1_500, 9, 6, 1, 0, {"Conflict": 
 
 
 class _Clock:
-    """The clock of this computer, as a test wants it."""
+    """The clock of this computer, set by the test."""
 
     def __init__(self) -> None:
         self.ms = 1_000_000
@@ -59,7 +59,7 @@ def test_the_last_pulse_of_each_process_is_kept_for_a_while(time: _Clock) -> Non
 def test_no_more_processes_are_kept_than_a_bound(
     time: _Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever was silent longest makes room."""
+    """The one that was silent longest makes room."""
     monkeypatch.setattr(component_pulses, "PROCESSES_MAX", 2)
     book = ComponentPulses("one")
     for name in "abac":
@@ -95,8 +95,8 @@ def scheduler(epoch: int, *waits: PendingCount, scope: str = "one", **more: Any)
 
 
 def test_what_waits_is_told_by_the_scheduler_that_acts(time: _Clock) -> None:
-    """Of two under one lease the later holder counts; those of different shares are added. One
-    that is silent tells nothing that could be so any more. [M5, M6]
+    """Of two under one lease the later holder counts; those of different shards are added. A silent
+    one reports nothing that may be outdated. [M5, M6]
     """
     book, metrics = ComponentPulses("one"), Metrics()
     book.count(metrics)
@@ -131,7 +131,7 @@ def test_what_waits_is_told_by_the_scheduler_that_acts(time: _Clock) -> None:
 
 
 class _Picture:
-    """As much of a cache as a pulse asks for."""
+    """The part of a cache that a pulse needs."""
 
     relists, missed = 2, 1
 

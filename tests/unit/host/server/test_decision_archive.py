@@ -1,4 +1,4 @@
-"""The file of decisions: bounded, whole after a kill, and never in anybody's way."""
+"""The archive of decisions: bounded, intact after a kill, and never a delay for others."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_other_users_read_none_of_it(tmp_path: Path) -> None:
 
 
 def test_a_round_that_comes_again_is_kept_once(tmp_path: Path) -> None:
-    """Its last word counts. [M4]"""
+    """The last version counts. [M4]"""
     archive = DecisionArchive(tmp_path / "d.db")
     late = case("acme", "a-0")
     late.results = [""]
@@ -105,7 +105,7 @@ def test_what_is_too_old_goes(tmp_path: Path) -> None:
 
 
 def test_a_killed_writer_leaves_a_file_that_goes_on(tmp_path: Path) -> None:
-    """What was kept before is there; of what was being written all or nothing."""
+    """Earlier rounds are there; of the one being written all or nothing."""
     script = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -159,7 +159,7 @@ def test_a_place_that_cannot_be_written_is_said_and_comes_back(tmp_path: Path) -
 
 
 def test_one_round_that_is_larger_than_all_that_may_be_kept_harms_nobody(tmp_path: Path) -> None:
-    """The bound of the file holds like a full disk would."""
+    """The limit of the file acts like a full disk."""
     archive = DecisionArchive(tmp_path / "d.db", bytes_max=4_096)
     archive.keep([decided(1, case("acme", "a-0"))], 1)
     huge = [os.urandom(16).hex() for _ in range(40_000)]

@@ -1,4 +1,4 @@
-"""Deciding again over a real store's history: what was stored then, not what is stored now."""
+"""Replays over a real store's history: what was stored then, not what is stored now."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.propose.test_scheduler_on_a_plane import OnPlane
 
 
 class Watched(OnPlane):
-    """A scheduler over the real authority, whose records are kept by hand."""
+    """A scheduler over the real authority, whose records the test keeps."""
 
     def __init__(self) -> None:
         self.rounds: list[DecisionRound] = []
@@ -35,7 +35,7 @@ class Watched(OnPlane):
 
 
 def lived() -> Watched:
-    """A plane of eight cores a node on which a few things were placed, and one found no place."""
+    """A plane with eight cores a node, some placed replicas, and one without a place."""
     rig = Watched()
     for name in ("node-a", "node-b", "node-c"):
         rig.plane.node(name)

@@ -1,4 +1,4 @@
-"""The fence timing of a server: what may be said, and what could not be safe."""
+"""The fence timing of a server: what may be given, and what would not be safe."""
 
 from __future__ import annotations
 

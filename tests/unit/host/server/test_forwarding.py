@@ -1,4 +1,4 @@
-"""Requests and verdicts as lines between servers: nothing is lost or taken for more than it is."""
+"""Requests and verdicts between servers: nothing is lost or misread."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_request_arrives_as_it_was_sent_and_its_verdict_too(request_type: 
 def test_an_object_with_a_field_of_a_newer_version_is_left_to_the_server_that_knows_it(
     request_type: type[Any], before: bytes
 ) -> None:
-    """Whoever asked was told nothing of a field that is dropped."""
+    """The caller would not learn that a field was dropped."""
     workload = Workload(
         ObjectMeta(name="web", namespace="acme"),
         spec=WorkloadSpec(template=Template(command=("sleep", "1"))),
@@ -137,6 +137,6 @@ def test_what_is_no_request_is_invalid_and_a_forward_is_not_forwarded_again(line
     ids=["no request", "too large", "no text", "no JSON"],
 )
 def test_what_cannot_travel_surely_did_not_happen(request_: Any) -> None:
-    """So it is decided where it is."""
+    """So it is decided where it was received."""
     with pytest.raises(Unavailable):
         encode_forward(Forward(ANN, request_))

@@ -1,4 +1,4 @@
-"""What a server says about itself when parts of it are not well."""
+"""What a server reports about itself when parts of it fail."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_server_is_ready_while_it_reaches_its_store_and_does_not_stop() -> Non
 
 
 def test_many_who_ask_whether_a_server_is_ready_cost_one_look_at_the_store() -> None:
-    """An outcome counts for a second, for all who ask within it."""
+    """A result counts for a second, for all callers within it."""
 
     async def story() -> None:
         looked, now_s = 0, 0.0

@@ -1,4 +1,4 @@
-"""Which records are forgotten when, and that the authority agrees."""
+"""Which records are removed when, and that the authority agrees."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KEPT_MS = 600_000
 
 
 def deleted(plane: Plane, count: int) -> None:
-    """So many deletions that each left an operation behind."""
+    """Deletes this many objects, each of which leaves an operation behind."""
     plane.tenant()
     for at in range(count):
         metadata = ObjectMeta(name=f"s-{at:03}", namespace="acme")
@@ -69,7 +69,7 @@ def test_operations_are_forgotten_after_their_time_a_few_at_once() -> None:
 
 
 def test_all_operations_are_looked_through_in_few_rounds_however_many_there_are() -> None:
-    """With a fixed number in each round they would pile up without a bound. [INV3]"""
+    """With a fixed number in each round they would pile up without bound. [INV3]"""
     tidying = ExpiredRecords()
     pages = 60
     for _ in range(2):
@@ -82,7 +82,7 @@ def test_all_operations_are_looked_through_in_few_rounds_however_many_there_are(
 
 
 def test_leases_are_retired_once_they_stood_still_for_a_day_as_far_as_we_saw() -> None:
-    """Ours is the clock that counts first; the authority's own date comes on top. [I4]"""
+    """Our own clock decides first; the authority's date comes in addition. [I4]"""
     plane, tidying = Plane(), ExpiredRecords()
     term = plane.term(SCHEDULER)
     alive = plane.term(NODES)
@@ -109,7 +109,7 @@ def _server_leases(plane: Plane, *names: str) -> dict[str, Term]:
 
 
 def test_a_server_that_is_gone_is_not_forgotten_by_itself_and_one_that_stopped_is() -> None:
-    """Status names it for as long as nobody has removed it."""
+    """Status names it until an operator removes it."""
     plane, tidying = Plane(), ExpiredRecords()
     terms = _server_leases(plane, "gone", "stopped")
     accepted(plane.ask(who.server("stopped"), ReleaseLease(terms["stopped"])))
@@ -120,7 +120,7 @@ def test_a_server_that_is_gone_is_not_forgotten_by_itself_and_one_that_stopped_i
 
 
 def test_where_there_are_too_many_servers_those_that_are_gone_for_longest_make_room() -> None:
-    """And no more of them than have to."""
+    """No more of them than necessary."""
     plane, tidying = Plane(), ExpiredRecords()
     _server_leases(plane, *(f"old{number}" for number in range(20)))
     tidying.leases(records(plane, "objects/leases/"), 1)

@@ -1,4 +1,4 @@
-"""Servers that ask each other over real TLS: order, proof of identity, and honest errors."""
+"""Servers that ask each other over real TLS: order, proof of identity, and exact errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def wish(number: int, padding: str = "") -> Forward:
 
 
 class Decider:
-    """Takes requests down and answers each with its own number, or not at all."""
+    """Records requests and answers each with its own number, or not at all."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
@@ -71,7 +71,7 @@ class Decider:
 
 
 class Pair:
-    """Server `one` listens; server `two` has a way to it."""
+    """Server `one` listens; server `two` has a connection to it."""
 
     def __init__(self, folder: Path) -> None:
         self.machine = Decider()
@@ -114,7 +114,7 @@ class Pair:
         return await self.way.ask(TWO, "one", wish(number), timeout_s)
 
     async def post(self, tls: ssl.SSLContext, body: bytes) -> int:
-        """Code of a body that is sent by hand."""
+        """Return the code for a body that is sent by hand."""
         async with (
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls)) as session,
             session.post(
@@ -176,7 +176,7 @@ def test_large_requests_travel_in_bodies_of_their_own(tmp_path: Path) -> None:
 def test_who_refuses_a_connection_has_taken_nothing_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And is left alone for a while, for a server that is gone stays so."""
+    """It is left alone for a while, since an unreachable server usually stays so."""
     # However long this process rests between the two requests, the second comes soon enough.
     monkeypatch.setattr(other_servers, "AVOID_S", 3_600.0)
 
@@ -212,7 +212,7 @@ def test_a_request_without_verdict_may_have_happened(tmp_path: Path) -> None:
 
 
 def test_a_request_that_was_not_sent_in_time_never_is(tmp_path: Path) -> None:
-    """The first body is never taken in, so what waits behind it stays here. [N1.1]"""
+    """The first body is never received, so what waits behind it stays here. [N1.1]"""
 
     async def story(pair: Pair) -> None:
         held: list[asyncio.StreamWriter] = []
@@ -273,7 +273,7 @@ def test_another_server_at_that_address_is_told_nothing(tmp_path: Path) -> None:
 
 
 def test_nobody_but_a_server_may_speak_for_others(tmp_path: Path) -> None:
-    """Not an administrator, not a component, not nobody."""
+    """Neither an administrator, nor a component, nor an anonymous caller."""
 
     async def story(pair: Pair) -> None:
         authority = pair.trusts["one"].authorities.signer
@@ -310,7 +310,7 @@ def test_a_body_that_is_turned_away_is_turned_away_whole(
 
 
 def test_a_request_of_a_newer_server_goes_back_to_it(tmp_path: Path) -> None:
-    """The others of its body are decided all the same."""
+    """The other requests of its body are decided all the same."""
 
     async def story(pair: Pair) -> None:
         newer = b'{"identity":{"name":"ann"},"request":{"struct":"Teleport"}}\n'

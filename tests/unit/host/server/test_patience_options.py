@@ -18,7 +18,7 @@ def given(*words: str) -> ClientTimeouts:
 
 
 def test_every_time_has_an_option_of_its_own() -> None:
-    """Nobody has to change code for a slow link."""
+    """A slow link needs no change of code."""
     assert given() == ClientTimeouts()
     for number, (option, (field, _)) in enumerate(OPTIONS.items(), start=1):
         assert getattr(given(f"--{option}", str(number)), field) == number
@@ -27,7 +27,7 @@ def test_every_time_has_an_option_of_its_own() -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "0", "-1", "nan", "inf", "3601", "1e9", "0x1"])
 def test_what_is_no_time_is_refused_by_its_option(text: str) -> None:
-    """No wait may be without end, and none so short that good clients are cut off."""
+    """No wait is endless, and none so short that good clients are disconnected."""
     with pytest.raises(Invalid, match=r"--body-timeout.*from 0.1 to 3600") as caught:
         given("--body-timeout", text)
     assert caught.value.errors[0].path == "--body-timeout"

@@ -1,4 +1,4 @@
-"""Components that were revoked, at a server that has not heard of it."""
+"""Revoked components at a server that does not know of the revocation yet."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SECOND = timedelta(seconds=1)
 
 
 class Cut(MemoryStore):
-    """A store that cannot be asked any more, when told so."""
+    """A store that becomes unavailable on demand."""
 
     is_cut = False
 
@@ -81,7 +81,7 @@ def revocation(user: str, before: datetime) -> Revocation:
 
 
 class Rig:
-    """A server under TLS whose hub can stop to hear from the store."""
+    """A server under TLS whose hub can be cut off from the store."""
 
     def __init__(self, folder: Path) -> None:
         self.store, self.hub = Cut(), WatchHub(Forms())
@@ -122,7 +122,7 @@ class Rig:
             await shell.stop()
 
     async def go_deaf(self) -> None:
-        """The hub hears nothing from now on, and the server notices after a while."""
+        """Cut the hub off from the store, which the server notices after a while."""
         await self.hub_shell.stop()
         rights = self.api.services.rights
         rights._now_s = lambda: time.monotonic() + TRUST_S + 60
@@ -168,12 +168,12 @@ def play(folder: Path, story: Callable[[Rig], Awaitable[None]]) -> None:
 
 
 def later() -> datetime:
-    """A moment after all that is issued in a test."""
+    """Return a moment after all that is issued in a test."""
     return datetime.now(UTC) + timedelta(hours=1)
 
 
 def test_a_revoked_node_is_not_renewed_by_a_server_that_did_not_hear_of_it(tmp_path: Path) -> None:
-    """Its work would run on beside its replacement. Others are renewed all the same. [B5]"""
+    """Its work would run beside its replacement. Others are renewed all the same. [B5]"""
 
     async def story(rig: Rig) -> None:
         assert (await rig.renew("n1"), await rig.renew("n2")) == (200, 200)
@@ -220,7 +220,7 @@ def test_a_change_that_nobody_can_vouch_for_waits_and_reads_go_on(tmp_path: Path
 
 
 def test_a_revocation_that_cannot_be_read_ends_everything(tmp_path: Path) -> None:
-    """It may have been meant for what is shown. [B5]"""
+    """It may concern this credential. [B5]"""
 
     async def story(rig: Rig) -> None:
         await rig.go_deaf()
@@ -248,7 +248,7 @@ def admitting(store: MemoryStore, issuer: CertificateAuthorities) -> JoinAdmissi
 
 
 def test_a_revoked_certificate_gets_no_next_one(tmp_path: Path) -> None:
-    """It would outlive the revocation. One that was issued since does."""
+    """It would outlive the revocation. A certificate issued since does renew."""
 
     async def story() -> None:
         store = MemoryStore()
@@ -266,7 +266,7 @@ def test_a_revoked_certificate_gets_no_next_one(tmp_path: Path) -> None:
 
 
 def test_a_certificate_that_is_revoked_while_it_is_made_is_not_handed_out(tmp_path: Path) -> None:
-    """It is of a later moment than the revocation, which would not end it."""
+    """It is dated after the revocation, which would not end it."""
 
     async def story() -> None:
         store, loop = MemoryStore(), asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What callers may do as a server knows it: at once where it was changed, never on an old view."""
+"""What callers may do as a server knows it: changed at once, never by an outdated view."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ READERS = Rule(("workloads",), ("get", "list", "watch"))
 
 
 class Known:
-    """A plane, a hub that follows it, and what its server knows of rights."""
+    """A plane, a hub that follows it, and its server's view of permissions."""
 
     def __init__(self) -> None:
         self.plane = Plane()
@@ -67,7 +67,7 @@ class Known:
         self._watch = 0
 
     def follow(self) -> None:
-        """Let the hub hear what has happened."""
+        """Let the hub catch up."""
         batch = self.plane.store.changes("", after=self.hub.revision)
         self.hub.step(Changed(1, batch), Instant(0, 0))
 
@@ -109,7 +109,7 @@ def test_only_where_something_changed_is_read_anew(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("later", [0, 20])
 def test_what_a_list_of_everything_does_not_have_is_gone(later: int) -> None:
-    """Also where the store was put back to a backup, and its revisions are lower."""
+    """Also where the store was restored from a backup, and its revisions are lower."""
     backup = Plane()
     backup.tenant("acme")
     backup.create(role("readers", READERS))
@@ -139,7 +139,7 @@ def test_what_a_list_of_everything_does_not_have_is_gone(later: int) -> None:
 
 
 def test_a_view_that_may_be_too_old_gives_nobody_anything() -> None:
-    """What is built in goes on: components, administrators, and people where they belong. [B5]"""
+    """Built-in permissions stay: components, administrators, and people in their tenants. [B5]"""
     it = Known()
     ann = Identity("ann", tenants=("acme",))
     root = Identity("root", (ADMINS,))
@@ -159,7 +159,7 @@ def test_a_view_that_may_be_too_old_gives_nobody_anything() -> None:
 
 
 def test_an_answer_counts_from_when_the_question_was_sent() -> None:
-    """The store may have changed while its answer was on its way."""
+    """The store may have changed while its answer was in flight."""
     it = Known()
 
     class Slow(Freshly):
@@ -191,7 +191,7 @@ def body(obj: Role | RoleBinding) -> bytes:
 
 
 async def give(rig: ApiRig, *rules: Rule, namespace: str = "acme") -> None:
-    """Let bob do this."""
+    """Give bob this permission."""
     at = f"{GROUP}/namespaces/{namespace}"
     for plural, obj in (
         ("roles", role("some", *rules, namespace=namespace)),
@@ -228,7 +228,7 @@ def test_what_was_given_or_taken_counts_from_the_answer_on(run: Any) -> None:
 def test_a_page_tells_who_may_see_one_name_no_other(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page that ends early says where it goes on, and that may be any object."""
+    """A page that ends early says where to continue, and that may be any object."""
 
     async def story(rig: ApiRig) -> None:
         for name in ("hidden-a", "hidden-b", "hidden-c", "mine", "z"):
@@ -250,7 +250,7 @@ def test_a_page_tells_who_may_see_one_name_no_other(
 
 
 def test_an_answer_about_rights_waits_for_its_own_hub(run: Any) -> None:
-    """However the change was sent; nobody else waits for anything."""
+    """However the change was sent; other callers do not wait."""
 
     async def story(rig: ApiRig) -> None:
         rights, waited = rig.api.services.rights, []
@@ -299,7 +299,7 @@ def test_an_open_watch_ends_when_the_right_to_it_does(run: Any) -> None:
 
 
 def test_another_server_hears_of_it_with_the_next_event(tmp_path: Path) -> None:
-    """Within the bound, and in practice at once."""
+    """Within the limit, and in practice at once."""
 
     async def story() -> None:
         store = await store_of("memory", tmp_path)
@@ -349,7 +349,7 @@ def test_names_limit_lists_and_watches_to_one_of_them(run: Any) -> None:
 
 
 def test_every_leaf_of_a_batch_needs_the_right(run: Any) -> None:
-    """Each has the answer that it would have had by itself."""
+    """Each gets the answer that it would have got alone."""
 
     async def story(rig: ApiRig) -> None:
         await give(rig, Rule(("workloads",), ("create", "deletecollection")))
@@ -396,7 +396,7 @@ def test_the_right_to_scale_is_enough_to_scale(run: Any) -> None:
 
 @pytest.mark.parametrize("header", ["Impersonate-User", "impersonate-group", "Impersonate-Extra-X"])
 def test_nobody_speaks_for_another(run: Any, header: str) -> None:
-    """Not even an administrator, and not unnoticed."""
+    """Not even an administrator, and with a message."""
 
     async def story(rig: ApiRig) -> None:
         for path in (workloads(), "/api", f"{GROUP}/nodes"):
@@ -423,7 +423,7 @@ def test_somebody_elses_rights_are_told_to_those_who_may_ask(run: Any) -> None:
 def test_a_change_of_one_tenant_costs_nothing_that_others_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of many namespaces the one that changed is looked at, and there what changed is read."""
+    """Of many namespaces only the changed one is visited, and only what changed is decoded."""
     known = Known()
     for number in range(20):
         known.plane.tenant(f"t{number}")

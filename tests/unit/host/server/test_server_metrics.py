@@ -1,4 +1,4 @@
-"""Every request to the HTTP server is counted once, whatever became of it."""
+"""Every request to the HTTP server is counted once, whatever its outcome."""
 
 from __future__ import annotations
 

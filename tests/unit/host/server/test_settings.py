@@ -1,4 +1,4 @@
-"""What a server is started with, and what is said when it makes no sense."""
+"""The settings of a server, and the messages for wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server says of the store that it opens."""
+"""The warnings of a server about the store that it opens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.host.server.store_opening import unprotected
 def test_etcd_over_a_network_without_tls_is_warned_of(
     endpoints: tuple[str, ...], is_warned: bool
 ) -> None:
-    """Whoever is on that network reads every Secret."""
+    """All users of that network could read every Secret."""
     told = unprotected(endpoints)
     assert bool(told) is is_warned
     assert all("--etcd-ca-file" in it for it in told)

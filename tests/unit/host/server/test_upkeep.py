@@ -1,4 +1,4 @@
-"""When history is forgotten."""
+"""When history is compacted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that say what is set aside for work that does not state it."""
+"""The options for the resources of work that does not state them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.model.kinds.template import Resources
 
 
 def passed(*line: str) -> ServerSettings:
-    """What the server of `holdfast up` is started with."""
+    """Return the arguments of the server of `holdfast up`."""
     given = up.make_context("up", list(line)).params
     return settings_of(parser().parse_args(["serve", *server_arguments(given)]))
 
@@ -31,7 +31,7 @@ def test_a_server_has_rules_unless_it_is_told_otherwise() -> None:
     "default, minimum, sentence",
     [
         ("gpu=1", "", "--default-resources: gpu: must be cpu, memory or disk"),
-        ("cpu", "", "--default-resources: cpu: must read KEY=VALUE"),
+        ("cpu", "", "--default-resources: cpu: must be KEY=VALUE"),
         ("", "cpu=much", "--minimum-resources: cpu=much: must be a quantity"),
         ("cpu=5m", "cpu=10m", "--default-resources: cpu=5m: must be at least 10m"),
     ],

@@ -16,7 +16,7 @@ LOG, COMMAND = ReadLog("u", LogQuery()), RunCommand("u", ("sh",))
 
 
 class Counting(AgentTunnel):
-    """One that answers nothing, and knows what it would have refused."""
+    """An agent that serves nothing, and records what it would have refused."""
 
     def __init__(self) -> None:
         super().__init__("n1", lambda: None, None, lambda: ())  # type: ignore[arg-type, return-value]
