@@ -25,7 +25,7 @@ steps = st.one_of(
     st.tuples(st.just("open"), st.sampled_from(TEAMS)),
     st.tuples(st.just("take"), st.integers(0, 3)),
     st.tuples(st.just("take"), st.integers(0, 3)),
-    st.tuples(st.just("tell"), st.none()),
+    st.tuples(st.just("send"), st.none()),
     st.tuples(st.just("tick"), st.none()),
     st.tuples(st.just("bookmark"), st.none()),
 )
@@ -67,8 +67,8 @@ class Reader:
 
 def go_on(rig: HubRig, what: str) -> None:
     """Let the hub have a step that it waits for."""
-    if what == "tell" and rig.wakes.pop("tell", None) is not None:
-        rig.feed(Woken("tell"))
+    if what == "send" and rig.wakes.pop("send", None) is not None:
+        rig.feed(Woken("send"))
     elif what == "tick" and "tick" in rig.wakes:
         rig.tick()
     elif what == "bookmark":

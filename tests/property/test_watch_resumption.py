@@ -286,8 +286,8 @@ def test_a_watch_goes_on_over_restarts_of_its_server(
 sliced = st.one_of(
     st.tuples(st.just("commit"), wishes),
     st.tuples(st.just("commit"), wishes),
-    st.tuples(st.just("tell"), st.none()),
-    st.tuples(st.just("tell"), st.none()),
+    st.tuples(st.just("send"), st.none()),
+    st.tuples(st.just("send"), st.none()),
     st.tuples(st.just("tick"), st.none()),
     st.tuples(st.just("read"), st.integers(1, 3)),
     st.tuples(st.just("read and break"), st.integers(1, 3)),
@@ -319,8 +319,8 @@ def test_watches_that_are_told_in_many_steps_never_go_back(
                 case "commit":
                     commit(rig, truths, detail)
                     rig.deliver_only()
-                case "tell" if rig.wakes.pop("tell", None) is not None:
-                    rig.feed(Woken("tell"))
+                case "send" if rig.wakes.pop("send", None) is not None:
+                    rig.feed(Woken("send"))
                 case "tick" if "tick" in rig.wakes:
                     rig.tick()
                 case _:

@@ -72,7 +72,7 @@ RECENT_CHANGES_MAX = 65_536
 SENDS_AT_ONCE_MAX = 1_000
 
 _TICK, _LOAD, _REWATCH, _BOOKMARK = "tick", "load", "rewatch", "bookmark"
-_SEND = "tell"
+_SEND = "send"
 
 
 class Reach(msgspec.Struct, frozen=True, gc=False):
@@ -480,8 +480,8 @@ class WatchHub:
         if watcher.is_live:
             watcher.complete_to = self._revision
             self._watcher_indexes[watcher.kind.plural].add(watcher)
-            is_told = watcher.has_lines or watcher.within_ms is None
-            if first and not is_told and self._wants_bookmark(watcher):
+            gets_lines = watcher.has_lines or watcher.within_ms is None
+            if first and not gets_lines and self._wants_bookmark(watcher):
                 # From now on its reader knows how long this server may be silent.
                 sent = self._sent_to(watcher)
                 watcher.add(watcher.bookmark(sent, self._presentation, None))

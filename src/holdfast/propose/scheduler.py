@@ -126,11 +126,8 @@ class Scheduler:
         self.fleet, self.queue = Fleet(), SchedulingQueue(rng)
         self.verdict_cache = VerdictCache(filters, scorers)
         self._hints = QueueingHints(self.queue, self.fleet, self.verdict_cache, self.cache)
-        self.notices, self.quota_usage, self._lanes = (
-            Notices(),
-            QuotaUsage(),
-            RecoveryLanes(self.fleet),
-        )
+        self.notices, self.quota_usage = Notices(), QuotaUsage()
+        self._lanes = RecoveryLanes(self.fleet)
         self.recorder = DecisionRecorder(self.identity, self.fleet)
         self.binder = Binder(
             self.fleet,

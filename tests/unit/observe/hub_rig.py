@@ -145,8 +145,8 @@ class HubRig:
 
     def continue_sending(self) -> None:
         """Let the hub continue sending changes that take several steps."""
-        while self.wakes.pop("tell", None) is not None:
-            self.feed(Woken("tell"))
+        while self.wakes.pop("send", None) is not None:
+            self.feed(Woken("send"))
 
     def lose(self, error: HoldfastError) -> None:
         assert self.watch is not None

@@ -34,12 +34,8 @@ class QueueingHints:
     def __init__(
         self, queue: SchedulingQueue, fleet: Fleet, verdict_cache: VerdictCache, objects: Objects
     ) -> None:
-        self._queue, self._fleet, self._verdict_cache, self._objects = (
-            queue,
-            fleet,
-            verdict_cache,
-            objects,
-        )
+        self._queue, self._fleet, self._objects = queue, fleet, objects
+        self._verdict_cache = verdict_cache
 
     def after_changes(self, view: View, freed: Iterable[str], now: Instant) -> None:
         """Wake the replicas that the changes of this step may help."""
@@ -47,10 +43,10 @@ class QueueingHints:
             self._queue.wake_waiting_for(WakeEvent.FRESHNESS)
         topology_counts = self._fleet.topology_counts
         changed_tenants, topology_counts.changed_tenants = topology_counts.changed_tenants, {}
-        shaken, topology_counts.nodes_changed = topology_counts.nodes_changed, False
-        if changed_tenants or shaken:
+        nodes_changed, topology_counts.nodes_changed = topology_counts.nodes_changed, False
+        if changed_tenants or nodes_changed:
             for (tenant, _), group in self._queue.waiting_for(WakeEvent.TOPOLOGY):
-                if shaken or tenant in changed_tenants:
+                if nodes_changed or tenant in changed_tenants:
                     self._queue.wake_some(group, WOKEN_PER_CHANGE)
         sites = [site for site in map(self._fleet.get, freed) if site is not None]
         if not sites:
