@@ -1,7 +1,8 @@
 """What probe results mean: whether the work has started, is ready, and is alive.
 
-`Work` keeps one `ProbeHealth` for each attempt that runs; `crew` performs what is due and hands in what
-came back, and `tend` acts on the verdicts. Nothing here knows how a probe is performed.
+`ReplicaWork` keeps one `ProbeHealth` for each running attempt; `replica_workers` runs the probes
+that are due and passes the results in, and `next_step` acts on the verdicts. Nothing here knows how
+a probe is performed.
 
 The start-up probe holds the others back until it has succeeded once. The readiness probe decides
 only the stage: its failure is ambiguous and never ends work. The liveness probe, and a start-up
@@ -40,7 +41,7 @@ class ProbeTally:
         self.was_ok, self.run = False, 0
         self.message = ""
 
-    def heard(self, ok: bool, message: str, now_ms: int) -> None:
+    def take_result(self, ok: bool, message: str, now_ms: int) -> None:
         """Count a result; the next probe is due a period after this one was sent, or now."""
         self.is_asking = False
         self.next_ms = max(now_ms, self.sent_ms + self.spec.period_seconds * 1_000)
@@ -102,11 +103,11 @@ class ProbeHealth:
                 found.append((kind, tally.spec))
         return found
 
-    def heard(self, kind: Check, ok: bool, message: str, now_ms: int) -> None:
+    def take_result(self, kind: Check, ok: bool, message: str, now_ms: int) -> None:
         """Count a result. A result that is not awaited is ignored."""
         tally = self._tallies.get(kind)
         if tally is not None and tally.is_asking:
-            tally.heard(ok, message, now_ms)
+            tally.take_result(ok, message, now_ms)
 
     # Verdicts ------------------------------------------------------------------------------------
 

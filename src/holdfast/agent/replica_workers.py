@@ -57,7 +57,7 @@ def run_probes(work: ReplicaWork, now_ms: int, rng: Rng, out: list[Any]) -> int 
             out.append(RunProbe(Attempt(work.uid, work.attempt), kind, where, timeout_ms))
         else:
             what = unknown_port(action) if action is not None else "the probe has no action"
-            health.heard(kind, False, what, now_ms)
+            health.take_result(kind, False, what, now_ms)
     return health.next_ms
 
 
@@ -179,7 +179,7 @@ class ReplicaWorkers:
         if probed.kind is Check.PRE_STOP:
             work.has_left = True
         elif work.health is not None:
-            work.health.heard(probed.kind, probed.ok, probed.message, now_ms)
+            work.health.take_result(probed.kind, probed.ok, probed.message, now_ms)
         self._queue.add(work.uid, now_ms)
 
     def _slot_freed(self, attempt: Attempt, now_ms: int) -> None:

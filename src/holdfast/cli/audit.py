@@ -34,7 +34,7 @@ from holdfast.model.time import rfc3339
 
 TIMEOUT_S = 10.0
 # A record is in the files a moment before it is in the store, and a server that does not write
-# reads the store every few seconds. A record that is only in the files for longer is forged.
+# reads the store every few seconds. A record that is only in the files for longer is not genuine.
 CATCH_UP_S = 12.0
 LOOK_S = 0.5
 LAST = 50

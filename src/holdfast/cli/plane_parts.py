@@ -246,8 +246,8 @@ def controllers(**given: Any) -> int:
 @click.option(
     "--pki", type=click.Path(path_type=Path), help="Its certificate, if it does not join."
 )
-@click.option("--region", default=REGION, show_default=True, help="Its region, fixed at first.")
-@click.option("--zone", default=ZONE, show_default=True, help="Its zone, fixed at first.")
+@click.option("--region", default=REGION, show_default=True, help="Its region; cannot change.")
+@click.option("--zone", default=ZONE, show_default=True, help="Its zone; cannot change.")
 @click.option("--pool", default="", help="The pool of the node. [general]")
 @click.option("--address", default="", help="The address of its work. [127.0.0.1]")
 @click.option("--label", multiple=True, metavar="KEY=VALUE", help="May be repeated.")

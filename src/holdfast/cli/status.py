@@ -117,14 +117,14 @@ async def gather_facts(to: Access) -> PlaneFacts:
             unknown[what] = given[0].message
         return good or None
 
-    pulses, heard = all_of("pulses"), all_of("heartbeats")
+    pulses, heartbeats = all_of("pulses"), all_of("heartbeats")
     nodes, workloads = all_of("nodes"), all_of("workloads")
     audit, leases = all_of("audit"), all_of("leases")
     quarantine, replicas = all_of("quarantine"), all_of("replicas")
     return PlaneFacts(
         servers,
         pulses,
-        heard,
+        heartbeats,
         # All servers have the same objects, so the first answer is enough.
         nodes[0] if nodes is not None else None,
         workloads[0] if workloads is not None else None,

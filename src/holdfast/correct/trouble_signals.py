@@ -38,8 +38,8 @@ UNKNOWN, FAILED, RELEASED = "to Unknown", "to Failed", "to Released"
 def act_of(request: Any) -> str:
     """The name of what a request does to work."""
     match request:
-        case JudgeNode(word=word):
-            return str(word.value).lower()
+        case JudgeNode(word=action):
+            return str(action.value).lower()
         case Move(to=to):
             return f"to {to.value}"
         case Evict():

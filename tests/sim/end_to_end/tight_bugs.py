@@ -95,7 +95,7 @@ OBSERVERS = (
         "fresh-server-believed",
         "whom a server that has just started did not hear counts as silent",
         rewrite(
-            CORRECT + "nodes.silence:NodeSilence._take",
+            CORRECT + "nodes.silence:NodeSilence._take_report",
             "server.blind_until_ms = max(server.blind_until_ms, since_ms)",
             "pass",
         ),

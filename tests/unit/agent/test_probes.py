@@ -25,7 +25,7 @@ def tell(health: ProbeHealth, kind: Check, answers: str, now_ms: int = 0) -> int
         asked = [it for it, _ in health.due(now_ms)]
         assert kind in asked, (asked, answer)
         for each in asked:
-            health.heard(each, answer == "+" if each is kind else True, "no", now_ms)
+            health.take_result(each, answer == "+" if each is kind else True, "no", now_ms)
     return now_ms
 
 
@@ -65,13 +65,13 @@ def test_the_start_up_probe_holds_back_the_others() -> None:
     health = ProbeHealth(Probes(startup=probe(), readiness=probe(), liveness=probe()), 0)
     assert [kind for kind, _ in health.due(0)] == [Check.STARTUP]
     assert health.due(5_000) == []
-    health.heard(Check.STARTUP, False, "no", 5_000)
+    health.take_result(Check.STARTUP, False, "no", 5_000)
     assert health.next_ms == 10_000
     assert [kind for kind, _ in health.due(10_000)] == [Check.STARTUP]
-    health.heard(Check.STARTUP, True, "", 10_000)
+    health.take_result(Check.STARTUP, True, "", 10_000)
     assert [kind for kind, _ in health.due(10_000)] == [Check.READINESS, Check.LIVENESS]
     assert not health.is_ready
-    health.heard(Check.READINESS, True, "", 10_500)
+    health.take_result(Check.READINESS, True, "", 10_500)
     assert health.is_ready
     assert health.next_ms == 20_000
 
@@ -102,9 +102,9 @@ def test_the_first_question_waits_and_the_next_ones_keep_their_period() -> None:
     # Nothing else is asked until it has answered, however long that takes.
     assert health.next_ms is None
     assert health.due(60_000) == []
-    health.heard(Check.LIVENESS, True, "", 60_000)
+    health.take_result(Check.LIVENESS, True, "", 60_000)
     assert health.next_ms == 60_000
-    health.heard(Check.LIVENESS, False, "nobody asked", 60_000)
+    health.take_result(Check.LIVENESS, False, "nobody asked", 60_000)
     assert health.next_ms == 60_000
 
 

@@ -104,10 +104,10 @@ class NodesController(Controller):
         now_ms = now.monotonic_ms
         match request, answer:
             case HeartbeatQuery(), HeartbeatReport():
-                again = self.silence.heard(answer, sent_ms, now_ms)
+                again = self.silence.take_answer(answer, sent_ms, now_ms)
                 return [("", name) for name in again if name in self._doubted]
             case HeartbeatQuery(), _:
-                self.silence.unheard(to, sent_ms)
+                self.silence.take_failure(to, sent_ms)
             case JudgeNode(word=NodeAction.MARK), Accepted(objects=objects):
                 for node in objects:
                     if isinstance(node, Node):

@@ -97,17 +97,17 @@ class NodeSilence:
         self._roster_ms: int | None = None
         self._since_ms: int | None = None
 
-    def heard(self, heard: HeartbeatReport, sent_ms: int, now_ms: int) -> list[str]:
+    def take_answer(self, answer: HeartbeatReport, sent_ms: int, now_ms: int) -> list[str]:
         """Process an answer. Returns the nodes with a heartbeat since the last one."""
         if self._since_ms is None:
             # A new controller has to observe for itself, however long others did before.
             self._since_ms = now_ms
-        if heard.roster is not None:
-            self._enrol(heard.roster, sent_ms, now_ms)
-        for report in heard.all_words():
-            self._take(report, sent_ms, now_ms)
+        if answer.roster is not None:
+            self._enrol(answer.roster, sent_ms, now_ms)
+        for report in answer.all_words():
+            self._take_report(report, sent_ms, now_ms)
         again: list[str] = []
-        for node, age_ms in heard.ages_ms.items():
+        for node, age_ms in answer.ages_ms.items():
             # The heartbeat came no later than this; an earlier time would look more silent.
             at_ms = now_ms - age_ms
             if at_ms > self._heard_ms.get(node, -1):
@@ -115,7 +115,7 @@ class NodeSilence:
                 again.append(node)
         return again
 
-    def unheard(self, to: str, sent_ms: int) -> None:
+    def take_failure(self, to: str, sent_ms: int) -> None:
         """An address gave no answer.
 
         Once servers are known by their leases, an address says nothing about any of them.
@@ -144,7 +144,7 @@ class NodeSilence:
                 if now_ms - server.last_ms > FORGET_MS:
                     del self._servers[name]
 
-    def _take(self, report: ServerReport, sent_ms: int, now_ms: int) -> None:
+    def _take_report(self, report: ServerReport, sent_ms: int, now_ms: int) -> None:
         """Process the report of one server."""
         server = self._servers.setdefault(report.server, _Server(first_ms=now_ms))
         known_ms = sent_ms - report.age_ms

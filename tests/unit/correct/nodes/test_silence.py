@@ -18,11 +18,11 @@ def heard(server: str = "s1", listening_ms: int = LONG_MS, **ages_ms: int) -> He
     return HeartbeatReport(server, listening_ms, ages_ms, TIMING)
 
 
-def poll(evidence: NodeSilence, until_ms: int, *servers: str, **ages: int) -> int:
+def poll(silence: NodeSilence, until_ms: int, *servers: str, **ages: int) -> int:
     """Ask these servers again and again; what they say of a node does not change."""
     for now_ms in range(0, until_ms + 1, STEP_MS):
         for server in servers:
-            evidence.heard(heard(server, **ages), now_ms, now_ms)
+            silence.take_answer(heard(server, **ages), now_ms, now_ms)
     return until_ms
 
 
@@ -30,7 +30,7 @@ class Plane:
     """Servers that tell each other whom they heard, and one controller that asks one of them."""
 
     def __init__(self, *servers: str) -> None:
-        self.evidence = NodeSilence()
+        self.silence = NodeSilence()
         self.now_ms = 0
         # Since when each listens, in which life; until when it renews and speaks to the others.
         self.since_ms = dict.fromkeys(servers, -LONG_MS)
@@ -79,10 +79,10 @@ class Plane:
                 if it not in self.dead | self.mute:
                     self.said_ms[it] = self.now_ms
             by = asked[self.now_ms // STEP_MS % len(asked)]
-            self.evidence.heard(self.answer(by), self.now_ms, self.now_ms)
+            self.silence.take_answer(self.answer(by), self.now_ms, self.now_ms)
 
     def silence_ms(self, node: str = "n1") -> int:
-        return self.evidence.silence_ms(node, 0, self.now_ms)
+        return self.silence.silence_ms(node, 0, self.now_ms)
 
 
 # What one answer tells ---------------------------------------------------------------------------
@@ -90,68 +90,68 @@ class Plane:
 
 def test_silence_counts_from_the_first_answer_and_not_from_the_servers_memory() -> None:
     """A new controller has to listen itself, however long the node was silent before. [H4, E4]"""
-    evidence = NodeSilence()
-    now_ms = poll(evidence, 20_000, "s1", n1=LONG_MS)
-    assert evidence.silence_ms("n1", 0, now_ms) == 20_000
+    silence = NodeSilence()
+    now_ms = poll(silence, 20_000, "s1", n1=LONG_MS)
+    assert silence.silence_ms("n1", 0, now_ms) == 20_000
 
 
 def test_a_node_that_any_server_heard_is_not_silent() -> None:
     """Agents speak to one server, not to all. [H3]"""
-    evidence = NodeSilence()
+    silence = NodeSilence()
     for now_ms in range(0, 40_001, STEP_MS):
-        evidence.heard(heard("s1", n1=LONG_MS), now_ms, now_ms)
-        evidence.heard(heard("s2", n1=500), now_ms, now_ms)
-    assert evidence.silence_ms("n1", 0, 40_000) == 500
+        silence.take_answer(heard("s1", n1=LONG_MS), now_ms, now_ms)
+        silence.take_answer(heard("s2", n1=500), now_ms, now_ms)
+    assert silence.silence_ms("n1", 0, 40_000) == 500
 
 
 def test_an_old_answer_proves_no_silence_after_it() -> None:
     """What is known ends when the last answer was asked for. [E4]"""
-    evidence = NodeSilence()
-    poll(evidence, 20_000, "s1")
-    assert evidence.silence_ms("n1", 0, 20_000 + FRESH_MS) == 20_000
-    assert evidence.silence_ms("n1", 0, 20_001 + FRESH_MS) == 0
+    silence = NodeSilence()
+    poll(silence, 20_000, "s1")
+    assert silence.silence_ms("n1", 0, 20_000 + FRESH_MS) == 20_000
+    assert silence.silence_ms("n1", 0, 20_001 + FRESH_MS) == 0
 
 
 def test_a_server_that_began_anew_has_heard_nobody_before() -> None:
     """Whom its last life heard after our last question, nobody knows. [H4]"""
-    evidence = NodeSilence()
-    poll(evidence, 20_000, "s1")
-    evidence.heard(heard("s1", listening_ms=1_000), 24_000, 24_000)
-    assert evidence.silence_ms("n1", 0, 24_000) == 1_000
+    silence = NodeSilence()
+    poll(silence, 20_000, "s1")
+    silence.take_answer(heard("s1", listening_ms=1_000), 24_000, 24_000)
+    assert silence.silence_ms("n1", 0, 24_000) == 1_000
 
 
 def test_silence_counts_anew_after_a_time_of_deafness() -> None:
     """Whoever could not hear us could perhaps not hear the nodes either. [E4]"""
-    evidence = NodeSilence()
-    poll(evidence, 20_000, "s1")
+    silence = NodeSilence()
+    poll(silence, 20_000, "s1")
     for now_ms in (60_000, 62_000, 64_000):
-        evidence.heard(heard("s1"), now_ms, now_ms)
-        assert evidence.silence_ms("n1", 0, now_ms) == now_ms - 60_000
+        silence.take_answer(heard("s1"), now_ms, now_ms)
+        assert silence.silence_ms("n1", 0, now_ms) == now_ms - 60_000
 
 
 def test_a_node_that_was_never_heard_is_silent_since_it_is_known() -> None:
     """Not since the controller began. [H4]"""
-    evidence = NodeSilence()
-    now_ms = poll(evidence, 20_000, "s1")
-    assert evidence.silence_ms("late", 15_000, now_ms) == 5_000
+    silence = NodeSilence()
+    now_ms = poll(silence, 20_000, "s1")
+    assert silence.silence_ms("late", 15_000, now_ms) == 5_000
 
 
 def test_the_most_patient_timing_counts_where_servers_differ() -> None:
     """A fence that is too late costs time, one that is too early costs a duplicate. [C6.4]"""
-    evidence = NodeSilence()
-    assert evidence.timing is None
+    silence = NodeSilence()
+    assert silence.timing is None
     patient = FenceTiming(self_stop_after_ms=60_000, fence_after_ms=99_000)
-    evidence.heard(HeartbeatReport("s1", 1, {}, patient), 0, 0)
-    evidence.heard(heard("s2"), 0, 0)
-    assert evidence.timing == patient
+    silence.take_answer(HeartbeatReport("s1", 1, {}, patient), 0, 0)
+    silence.take_answer(heard("s2"), 0, 0)
+    assert silence.timing == patient
 
 
 def test_nodes_that_are_gone_are_forgotten() -> None:
     """Memory is bounded by the nodes there are."""
-    evidence = NodeSilence()
-    evidence.heard(heard(n1=0, n2=0), 5, 5)
-    evidence.forget_all_but({"n2"})
-    assert (evidence.heard_ms("n1"), evidence.heard_ms("n2")) == (None, 5)
+    silence = NodeSilence()
+    silence.take_answer(heard(n1=0, n2=0), 5, 5)
+    silence.forget_all_but({"n2"})
+    assert (silence.heard_ms("n1"), silence.heard_ms("n2")) == (None, 5)
 
 
 # Which servers there are --------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_nothing_is_silent_while_the_word_of_a_live_server_is_missing() -> None:
     plane.mute = {"s2"}
     plane.run(120_000, "s1")
     assert plane.silence_ms() == 0
-    assert not plane.evidence.is_listening(plane.now_ms)
+    assert not plane.silence.is_listening(plane.now_ms)
 
 
 def test_one_address_with_several_servers_behind_it_makes_no_node_look_silent() -> None:
@@ -197,10 +197,10 @@ def test_a_server_whose_lease_ran_out_no_longer_counts() -> None:
     gone_ms, plane.dead = plane.now_ms, {"s2", "s3"}
     plane.run(10_000, "s1")
     assert plane.silence_ms() == 0
-    assert not plane.evidence.is_listening(plane.now_ms)
+    assert not plane.silence.is_listening(plane.now_ms)
     plane.run(110_000, "s1")
     assert plane.silence_ms() == plane.now_ms - gone_ms - GONE_MS
-    assert plane.evidence.is_listening(plane.now_ms)
+    assert plane.silence.is_listening(plane.now_ms)
 
 
 def test_a_lease_that_was_given_back_is_no_loss() -> None:
@@ -222,9 +222,9 @@ def test_an_old_roster_makes_no_server_look_dead() -> None:
     for now_ms in range(since_ms, since_ms + 60_001, STEP_MS):
         old = ServerRoster(now_ms - since_ms, stale.servers)
         answer = HeartbeatReport("s1", LONG_MS, {}, TIMING, {}, "first", (), old)
-        plane.evidence.heard(answer, now_ms, now_ms)
-        assert plane.evidence.silence_ms("n1", 0, now_ms) <= 20_000
-    assert not plane.evidence.is_listening(since_ms + 60_000)
+        plane.silence.take_answer(answer, now_ms, now_ms)
+        assert plane.silence.silence_ms("n1", 0, now_ms) <= 20_000
+    assert not plane.silence.is_listening(since_ms + 60_000)
 
 
 def test_a_server_that_joins_is_waited_for_and_then_counts_from_its_beginning() -> None:
@@ -238,7 +238,7 @@ def test_a_server_that_joins_is_waited_for_and_then_counts_from_its_beginning() 
     assert plane.silence_ms() == 0
     plane.mute = set()
     plane.run(STEP_MS, "s1")
-    assert plane.silence_ms() > 0 or plane.evidence.is_listening(plane.now_ms)
+    assert plane.silence_ms() > 0 or plane.silence.is_listening(plane.now_ms)
 
 
 def test_a_new_life_of_a_server_is_another_memory() -> None:
@@ -273,24 +273,24 @@ def test_a_server_that_hung_for_a_while_hides_its_nodes_until_it_is_back() -> No
 def test_addresses_that_do_not_answer_count_only_until_servers_are_known_by_leases() -> None:
     """Servers of an earlier version have no lease: an address of one is waited for, and no longer
     than a lease lasts. [I3]"""
-    evidence = NodeSilence()
-    evidence.unheard("https://two", 0)
-    now_ms = poll(evidence, 10_000, "s1")
-    assert not evidence.is_listening(now_ms)
-    now_ms = poll(evidence, 100_000, "s1")
-    assert evidence.silence_ms("n1", 0, now_ms) == 100_000 - GONE_MS
+    silence = NodeSilence()
+    silence.take_failure("https://two", 0)
+    now_ms = poll(silence, 10_000, "s1")
+    assert not silence.is_listening(now_ms)
+    now_ms = poll(silence, 100_000, "s1")
+    assert silence.silence_ms("n1", 0, now_ms) == 100_000 - GONE_MS
     answer = HeartbeatReport("s1", LONG_MS, {}, TIMING, roster=ServerRoster(0, ()))
-    evidence.heard(answer, now_ms + 1, now_ms + 1)
-    assert evidence.silence_ms("n1", 0, now_ms + 1) == now_ms + 1
+    silence.take_answer(answer, now_ms + 1, now_ms + 1)
+    assert silence.silence_ms("n1", 0, now_ms + 1) == now_ms + 1
 
 
 def test_a_server_without_a_lease_is_forgotten() -> None:
     """Memory is bounded by the servers there are."""
-    evidence = NodeSilence()
-    evidence.heard(heard("old"), 0, 0)
+    silence = NodeSilence()
+    silence.take_answer(heard("old"), 0, 0)
     roster = ServerRoster(0, (ServerLease("s1", "a", 1, 1, LEASE_MS),))
     for now_ms in range(0, FORGET_MS + 10_000, STEP_MS):
         roster = ServerRoster(0, (ServerLease("s1", "a", 1, now_ms, LEASE_MS),))
         answer = HeartbeatReport("s1", LONG_MS, {}, TIMING, life="a", roster=roster)
-        evidence.heard(answer, now_ms, now_ms)
-    assert list(evidence._servers) == ["s1"]
+        silence.take_answer(answer, now_ms, now_ms)
+    assert list(silence._servers) == ["s1"]
