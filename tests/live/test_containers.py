@@ -413,7 +413,7 @@ def test_a_person_enters_a_container_as_its_work_sees_it(image: Path) -> None:
             async with beside(one, attempt, "/bin/sh", "-c", look, has_input=True) as it:
                 await it.write(b"typed")
                 it.close_input()
-                output, end = (await said(it.output)).decode(), await it.ended()
+                output, end = (await said(it.output)).decode(), await it.wait_end()
             assert end.code == 4
             lines = output.splitlines()
             assert (lines[0], lines[-1]) == ("hello", "typed")

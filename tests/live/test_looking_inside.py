@@ -478,7 +478,7 @@ def test_can_i_knows_of_logs_and_commands(newest: Kubectl) -> None:
         ("get", "pods", "log", "yes"),
         ("create", "pods", "exec", "yes"),
         ("get", "replicas", "log", "yes"),
-        ("create", "pods", "log", "no - pods/log knows no 'create'"),
+        ("create", "pods", "log", "no - pods/log does not support the verb 'create'"),
     ):
         asked = newest.run("auth", "can-i", verb, kind, f"--subresource={part}")
         assert asked.out.strip() == answer
