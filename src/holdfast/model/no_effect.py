@@ -199,6 +199,24 @@ def with_no_effect(obj: AnyObject, at: datetime) -> AnyObject:
     return msgspec.structs.replace(obj, status=status)
 
 
+def keeping_no_effect(old: Object, new: AnyObject) -> AnyObject:
+    """A new status with the condition `NoEffect` of the old one, whatever its writer sent of it.
+
+    A writer that sends a whole status of its own need not know this condition.
+    """
+    status: Any = getattr(new, "status", None)
+    if type(new) not in ROWS or not hasattr(status, "conditions"):
+        return new
+    before: Any = old
+    kept = condition(before.status.conditions, NO_EFFECT)
+    if condition(status.conditions, NO_EFFECT) == kept:
+        return new
+    others = tuple(it for it in status.conditions if it.type != NO_EFFECT)
+    conditions = others if kept is None else (*others, kept)
+    status = msgspec.structs.replace(status, conditions=conditions)
+    return msgspec.structs.replace(new, status=status)
+
+
 class Unwritten(msgspec.Struct, frozen=True):
     """Fields of a status, and types of its conditions, that nothing writes yet."""
 

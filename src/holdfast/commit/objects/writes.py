@@ -63,8 +63,8 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import ManagedFields, Object, ObjectMeta
+from holdfast.model.no_effect import keeping_no_effect, with_no_effect
 from holdfast.model.no_effect import warnings as no_effect_warnings
-from holdfast.model.no_effect import with_no_effect
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import Kind, kind_of, kind_of_struct
 from holdfast.model.requests import Create, Update
@@ -341,6 +341,8 @@ def rewrite(
     fields: tuple[ManagedFields, ...] | None = None,
 ) -> Outcome:
     """Admit a changed object and write it, unless nothing changed after all."""
+    if subresource == STATUS:
+        new = keeping_no_effect(old, new)
     admission = Admission(object=new, old=old)
     if subresource == STATUS:
         admission = Admission(object=stamp_job_end(context, old, new), old=old)

@@ -12,12 +12,11 @@ from holdfast.model.access import identity as who
 from holdfast.model.kinds.region import Region, RegionSpec
 from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec
 from holdfast.model.kinds.workload import Autoscale, Workload, WorkloadSpec
-from holdfast.model.meta import ConditionStatus, ObjectMeta, condition
+from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta, condition
 from holdfast.model.no_effect import NO_EFFECT
-from holdfast.model.refusal import Reason
 from holdfast.model.requests import Accepted, Create, Patch, PatchType, Update
 from tests.furnished import ANN, Furnished
-from tests.plane import ADMIN, accepted, refused, template
+from tests.plane import ADMIN, accepted, template
 
 AUTOSCALE = {"autoscale": {"max": 4}}
 STATUS = who.controller("status")
@@ -118,11 +117,17 @@ def test_no_caller_claims_or_writes_the_condition() -> None:
     it = Furnished()
     made = it.yes(ANN, Create(workload(latency_target_ms=50), "kubectl"))
     assert "NoEffect" not in str(made.metadata.managed_fields)
-    status = msgspec.structs.replace(made.status, conditions=())
-    for identity in (STATUS, ADMIN, ANN):
+    forged = msgspec.structs.replace(stated(made), status=ConditionStatus.FALSE)
+    for conditions in ((), (forged,)):
+        status = msgspec.structs.replace(made.status, conditions=conditions, observed_generation=1)
         update = Update(msgspec.structs.replace(it.get(made), status=status), subresource="status")
-        assert not isinstance(it.ask(identity, update), Accepted)
-    refused(it.ask(STATUS, update), Reason.NOT_OWNER)
+        after = it.yes(STATUS, update)
+        assert (after.status.observed_generation, stated(after)) == (1, stated(made))
+    more = Condition("Available", ConditionStatus.TRUE)
+    body = {"status": {"conditions": [msgspec.to_builtins(more)]}}
+    after = it.yes(STATUS, patch(PatchType.MERGE, body, subresource="status"))
+    assert {it.type for it in after.status.conditions} == {"Available", NO_EFFECT}
+    assert stated(after) == stated(made)
 
 
 def test_what_the_condition_says_is_no_hint_of_admission() -> None:
