@@ -1,13 +1,13 @@
-"""What may be asked of the authority, and what it answers.
+"""The requests to the authority, and its answers.
 
-A request says what it wants and on what it rests: uid and transition number of a replica, the
+A request states what it wants and its preconditions: uid and transition number of a replica, the
 epoch of a lease, the mark of a node, the resourceVersion of an object. Each of these changes when
 the request succeeds, so a repetition can never take effect a second time. `operation` is the
-caller's own stable id; an accepted one is remembered on the object and answered again instead of
-being performed again.
+caller's own stable id; an accepted one is kept on the object, and a repetition is answered instead
+of performed again.
 
-Fields at their defaults are not encoded, so that a request says the same in the words of a version
-that has a field more.
+Fields at their defaults are not encoded, so a request has the same encoding in a version with an
+additional field.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from holdfast.model.refusal import Refusal
 
 
 class Term(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Under which lease the caller acts. A privileged write without one is refused."""
+    """The lease under which the caller acts. A privileged write without one is refused."""
 
     scope: str
     epoch: int
 
 
 class Target(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The very replica that is meant, as the caller saw it: a later one of that name is another."""
+    """A replica as the caller saw it, by uid: a later one of the same name does not match."""
 
     namespace: str
     name: str
@@ -46,9 +46,9 @@ class Target(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Bind(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Give a pending or reserved replica its place.
+    """Bind a pending or reserved replica to a node.
 
-    `devices` None leaves their choice to the commit.
+    If `devices` is None, the commit chooses them.
     """
 
     target: Target
@@ -72,7 +72,7 @@ class BindTogether(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Reserve(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Hold a place for a pending replica until a deadline: Pending to Reserved."""
+    """Reserve a place for a pending replica until a deadline: Pending to Reserved."""
 
     target: Target
     node: str
@@ -87,7 +87,7 @@ class Reserve(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Unreserve(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Give a reserved place back: Reserved to Pending."""
+    """Release a reserved place: Reserved to Pending."""
 
     target: Target
     reason: str
@@ -96,11 +96,10 @@ class Unreserve(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class HoldCapacity(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Hold capacity for an owner and an intent, not for a certain replica: recovery lanes,
-    gangs.
+    """Hold capacity for an owner and an intent, without a specific replica: recovery, gangs.
 
-    controller:reserves may ask again for a recovery: then it holds these open claims and no others
-    from now on, until the later deadline.
+    controller:reserves may repeat it for a recovery: then the reservation holds exactly these open
+    claims from now on, until the later deadline.
     """
 
     namespace: str
@@ -114,7 +113,7 @@ class HoldCapacity(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class CommitGang(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """All members have their places: let them be bound."""
+    """Commit a gang whose members all have places, so that they can be bound."""
 
     namespace: str
     reservation: str
@@ -124,7 +123,7 @@ class CommitGang(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class DropReservation(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Release whatever a reservation still holds."""
+    """Release everything that a reservation still holds."""
 
     namespace: str
     reservation: str
@@ -137,7 +136,7 @@ class DropReservation(msgspec.Struct, frozen=True, tag=True, omit_defaults=True)
 class Evict(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Stop running work on purpose, for one of the causes, inside its disruption budget.
 
-    With `idle` only if it does no work at that moment, whatever whoever asks has seen.
+    With `idle` only if it is not ready at the commit, whatever the caller has seen.
     """
 
     target: Target
@@ -149,9 +148,7 @@ class Evict(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class StopAndReserve(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The first half of a preemption: stop the victims and promise their place,
-    in one transaction.
-    """
+    """The first half of a preemption: stop the victims and promise their place, atomically."""
 
     target: Target
     node: str
@@ -167,8 +164,8 @@ class StopAndReserve(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 class Move(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Any other transition of the lifecycle table.
 
-    `incarnation` is the life of the agent that speaks, and `installation` the directory that it
-    keeps; `mark` the mark under which a node was declared out of contact or fenced; `word` an
+    `incarnation` is the incarnation of the reporting agent's node, and `installation` the id of its
+    data directory; `mark` is the mark under which a node was out of contact or fenced; `word` is an
     operator's reason.
     """
 
@@ -188,8 +185,8 @@ class Move(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 class ReportStage(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Progress without a change of ownership: queued, starting, ready, serving.
 
-    `version` is the resourceVersion of the replica that it rests on: it may become ready more than
-    once, and a copy that comes late must not say so again.
+    `version` is the resourceVersion of the replica that the report rests on: a replica may become
+    ready more than once, and a delayed copy must not report it again.
     """
 
     target: Target
@@ -202,7 +199,7 @@ class ReportStage(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class ReportPending(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Why a replica waits, said by the scheduler, of the replica at this resourceVersion."""
+    """The scheduler reports why a replica waits, for the replica at this resourceVersion."""
 
     target: Target
     pending: Pending
@@ -212,10 +209,10 @@ class ReportPending(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class RegisterNode(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """An agent presents itself: what the machine is and, after a fence, what still runs on it.
+    """An agent registers its node: the machine and, after a fence, the work that still runs on it.
 
-    The node's metadata names the uid and the resourceVersion that the agent has seen, and neither
-    if it saw no such node. `holds` is what its work holds of the plane's times, for when these have
+    The node's metadata holds the uid and the resourceVersion that the agent has seen; both are
+    empty if it saw no such node. `holds` is the timing that its work uses, in case the plane's
     changed.
     """
 
@@ -226,7 +223,7 @@ class RegisterNode(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class NodeAction(StrEnum):
-    """What controller:nodes may say of a node."""
+    """What controller:nodes may do to a node."""
 
     SUSPECT = "Suspect"
     TRUST = "Trust"
@@ -237,11 +234,11 @@ class NodeAction(StrEnum):
 
 
 class JudgeNode(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Move a node's phase. Clearing and fencing name the very mark that they are about.
+    """Change the phase of a node. Clearing and fencing name the number of the mark.
 
-    A fence says for how long it was waited since the mark was seen; None is for the time that the
-    servers' own settings demand. `version` is the resourceVersion of the node that was judged: what
-    was said of it since then, also that it was heard again, makes this judgement void.
+    `waited_ms` is how long a fence waited since the mark was seen; None means the time that the
+    servers' own settings require. `version` is the resourceVersion of the node that the decision
+    rests on: any later change, such as a renewed contact, makes the request void.
     """
 
     node: str
@@ -256,13 +253,11 @@ class JudgeNode(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class AcquireLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Take a lease that is free,
-    or that did not move for its duration on the caller's own clock.
+    """Take a lease that is free, or was not renewed for its duration by the caller's own clock.
 
-    `seen_epoch` and `seen_renewals` are those of the lease as it was seen, held or free; zero if
-    there was none. `instance` tells processes that share an identity apart. `address` is where
-    peers reach the caller; here and in a renewal, none means nowhere. `version` is that of its
-    program.
+    `seen_epoch` and `seen_renewals` are those of the lease that the caller saw, held or free; zero
+    if there was none. `instance` distinguishes processes that share an identity. `address` is where
+    peers reach the caller; here and in a renewal, empty means nowhere. `version` is its program's.
     """
 
     scope: str
@@ -276,10 +271,10 @@ class AcquireLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class RenewLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Stay the holder.
+    """Renew a lease.
 
-    `number` grows with every renewal that the holder sends, so that one that comes late does not
-    make a holder that has stopped look alive.
+    `number` grows with every renewal that the holder sends, so that a delayed one does not make a
+    stopped holder look alive.
     """
 
     term: Term
@@ -290,16 +285,14 @@ class RenewLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class ReleaseLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Give it back, so that another need not wait."""
+    """Release a lease, so that another process need not wait."""
 
     term: Term
     operation: str = ""
 
 
 class RetireLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Forget a lease that was not renewed for long, as it was last seen. Its epoch never comes
-    again.
-    """
+    """Delete a lease without recent renewals, as it was last seen. Its epoch is never reused."""
 
     scope: str
     seen_epoch: int
@@ -307,7 +300,7 @@ class RetireLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Create(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A new object. Here and below, `term` is what a controller acts under; people have none."""
+    """Create an object. Here and below, `term` is a controller's lease; people have none."""
 
     object: Object
     manager: str = ""
@@ -319,7 +312,7 @@ class Create(msgspec.Struct, frozen=True, omit_defaults=True):
 class Update(msgspec.Struct, frozen=True, omit_defaults=True):
     """Replace spec and metadata, or the status alone.
 
-    An empty resourceVersion means: whatever it is now. Only people may mean that.
+    An empty resourceVersion matches any. Only people may leave it empty.
     """
 
     object: Object
@@ -331,10 +324,10 @@ class Update(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def refuses_unknown(request: Create | Update) -> bool:
-    """Whether a server refuses what a component writes for a field that it does not know.
+    """Whether a server refuses a component's write because of a field that it does not know.
 
-    An object that is made or replaced must be what was asked for. A status is sent with the rest of
-    its object, of which a component of the next version may know more than the server.
+    An object that is created or replaced must be exactly what was requested. A status is sent with
+    the rest of its object, of which a newer component may know more than the server.
     """
     return isinstance(request, Create) or not request.subresource
 
@@ -346,7 +339,7 @@ class PatchType(StrEnum):
 
 
 class Patch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Change an object by a patch, computed on what is current at the commit."""
+    """Change an object by a patch, applied to the current object at the commit."""
 
     plural: str
     namespace: str
@@ -369,10 +362,10 @@ class Propagation(StrEnum):
 
 
 class Remove(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Delete an object. It is gone once its finalizers are; `force` is an operator's word.
+    """Delete an object. It is removed once its finalizers are gone; `force` is for operators.
 
-    `collection` says that it is one of many that are deleted by one request. A component names the
-    uid of the object that it means.
+    `collection` means that one request deletes many objects and this is one of them. A component
+    names the uid of the object.
     """
 
     plural: str
@@ -390,9 +383,9 @@ class Remove(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ForgetOperations(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Forget operations that were kept apart from their objects, as far as their time is over.
+    """Delete operations that are kept apart from their objects, if their retention time is over.
 
-    Each is named by what follows the prefix of its key in the store.
+    Each is named by its key in the store without the prefix.
     """
 
     operations: tuple[str, ...]
@@ -400,25 +393,25 @@ class ForgetOperations(msgspec.Struct, frozen=True, tag=True, omit_defaults=True
 
 
 class QuarantineRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Put a record into quarantine, as it was found. Only servers ask for this, of themselves."""
+    """Quarantine a record, as it was found. Only servers send this, to themselves."""
 
     record: Quarantined
 
 
 class RepairAction(StrEnum):
-    # What the objects add up to, for a ledger.
+    # Write the sums of the objects into a ledger.
     RECOUNT = "Recount"
-    # What the record was at an earlier revision.
+    # Write the record of an earlier revision.
     RESTORE = "Restore"
-    # Nothing: it is right as it is.
+    # Write nothing: the record is right.
     RELEASE = "Release"
 
 
 class RepairRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Take a record out of quarantine, on the word of an operator.
+    """Repair a quarantined record, at an operator's request.
 
-    A server finds the value out and asks in the operator's name; nobody else can send this. `seen`
-    is the revision at which the record was written then; `value` is None for a release.
+    A server computes the value and sends this in the operator's name; no client can send it. `seen`
+    is the revision of the record at that time; `value` is None for a release.
     """
 
     key: str
@@ -430,7 +423,7 @@ class RepairRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RaiseFormat(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An operator's word that the records of the plane may have the next format from now on.
+    """Raise the format of the plane's records, at an operator's request.
 
     `to` is one more than the format that the plane has, so that a second copy is refused.
     """
@@ -440,10 +433,11 @@ class RaiseFormat(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Forward(msgspec.Struct, frozen=True):
-    """A request that another server took in and authenticated. Only servers may send it.
+    """A request that another server received and authenticated. Only servers may send it.
 
-    `epoch` is that of the lease `authority` under which the receiver is asked. Under any other it
-    decides nothing: whoever forwarded may have turned to the next holder by then.
+    `epoch` is the epoch of the receiver's lease `authority`. Under any other epoch the receiver
+    does
+    not decide: the sender may have forwarded the request to the next holder by then.
     """
 
     identity: Identity
@@ -452,10 +446,10 @@ class Forward(msgspec.Struct, frozen=True):
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """It is so, as of this revision, and these objects are now as given.
+    """The request took effect by this revision, and these objects are now as given.
 
-    `replayed` says that it was so before this request; then the objects are for the caller to read.
-    `created` says that the create or the apply made its object, now or, if replayed, at that time.
+    `replayed` means that it took effect before this request; then the caller must read the objects.
+    `created` means that the create or the apply created its object, now or, if replayed, then.
     """
 
     revision: int

@@ -22,7 +22,7 @@ from holdfast.model.pulse import Beat, Pulse, Pulses, ReceivedPulse
 from tests.unit.correct.pictures import TEMPLATE, at, later, meta, record, replaced, replica
 
 TIMING = FenceTiming()
-# Everything in these pictures is of the moment NOW; it is asked so long after it.
+# All objects in these snapshots are from the moment NOW; the question is asked this much later.
 LOOK_MS = 5_000
 NODES = "system:controller:nodes"
 KEEP = replaced(TEMPLATE, on_disconnect=OnDisconnect.KEEP)

@@ -1,4 +1,4 @@
-"""Whether anybody is there to make the next move, and what an explanation shows of it."""
+"""Whether the owner of the next step is active, and what an explanation shows of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pulses(age_ms: int = 1_000, picture_ms: int = 10, epoch: int = 3) -> tuple[P
         (pulses(), True),
         (pulses(age_ms=20_000), False),
         (pulses(picture_ms=40_000), False),
-        # It stands by, and nobody holds the lease.
+        # It stands by, and no process holds the lease.
         (pulses(epoch=0), False),
         ((), False),
     ],

@@ -84,7 +84,7 @@ def test_nodes_that_take_no_work_are_closed() -> None:
 
 
 def test_pieces_into_which_nothing_fits_are_fragments() -> None:
-    """Free processors without memory are of no use to anybody here. [D7, D4]"""
+    """Free processors without free memory fit no work here. [D7, D4]"""
     it = Furnished()
     hungry = it.plane.workload("hungry", template=template("1", "31Gi"))
     it.ready(hungry)

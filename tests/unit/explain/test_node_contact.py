@@ -1,4 +1,4 @@
-"""Why a replica out of contact waits: one case for each reason."""
+"""Diagnoses of replicas out of contact: one case for each reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.explain.questions import (
 
 
 def test_a_node_that_is_silent_is_given_up_after_its_time() -> None:
-    """Counted from when it was last heard. [M2]"""
+    """Counted from its last renewal. [M2]"""
     answer = asked(replica(), node(phase=NodePhase.SUSPECT), heard=(heard(age_ms=22_000),))
     says(answer, StuckReason.SILENT, ProgressStep.SERVING, "controller:nodes")
     assert answer.finding.then == "controller:repair"
@@ -38,7 +38,7 @@ def test_when_nobody_knows_when_it_was_heard_its_judgement_tells() -> None:
     there = node(phase=NodePhase.SUSPECT)
     there = replaced(there, metadata=replaced(there.metadata, operations=(judged,)))
     assert due_in_ms(asked(replica(), there)) == -1_000 + 15_000
-    # Another server hears it, as a rule; this one did so long ago.
+    # Usually another server receives its renewals; this one last did long ago.
     assert due_in_ms(asked(replica(), there, heard=(heard(age_ms=90_000),))) == -1_000 + 15_000
     answer = asked(replica(), node(phase=NodePhase.SUSPECT))
     assert "the time of its last renewal is unknown" in answer.finding.no_deadline
@@ -57,7 +57,7 @@ def test_nobody_is_given_up_where_most_of_a_zone_is_silent(phase: NodePhase) -> 
 
 
 def test_work_of_a_node_that_was_given_up_waits_for_the_fence() -> None:
-    """Counted from the mark, or from when whoever counts took over. [M2, SC4]"""
+    """Counted from the mark, or from when a new holder took over. [M2, SC4]"""
     there = node(phase=NodePhase.UNKNOWN, mark=1)
     answer = asked(unknown(), there)
     says(answer, StuckReason.FENCE, ProgressStep.SERVING, "controller:nodes")

@@ -27,7 +27,7 @@ from tests.unit.explain.questions import LOOK_MS, PROBED, asked, due_in_ms, hear
     "word, why, leg",
     [
         (heard(), StuckReason.UNSEEN, ProgressStep.BINDING),
-        # Heard before it could know, or with too much to say: nothing can be told.
+        # A renewal from before the bind, or one with too many notes: the answer is unknown.
         (heard(age_ms=6_000), StuckReason.UNTOLD, ProgressStep.BINDING),
         (heard(age_ms=LOOK_MS - TOLD_WITHIN_MS + 1), StuckReason.UNTOLD, ProgressStep.BINDING),
         (heard(ProgressNotes(more=1)), StuckReason.UNTOLD, ProgressStep.BINDING),
@@ -40,7 +40,7 @@ from tests.unit.explain.questions import LOOK_MS, PROBED, asked, due_in_ms, hear
 def test_what_is_bound_is_its_agents_to_start(
     word: HeartbeatReport | None, why: StuckReason, leg: ProgressStep
 ) -> None:
-    """Told apart by what the agent said with its last renewal. [M2, M3, SC4]"""
+    """Distinguished by the notes of the agent's last renewal. [M2, M3, SC4]"""
     answer = asked(replica(State.BOUND), node(), heard=(word,) if word is not None else ())
     says(answer, why, leg, AGENT)
     assert answer.finding.then == "controller:repair"

@@ -138,7 +138,7 @@ def test_of_rules_that_are_not_asked_again_the_schedulers_word_counts(
 
 
 def test_every_filter_that_ships_is_asked_again() -> None:
-    """Or a reason of it is told as if nothing were known. [M2]"""
+    """Otherwise a known reason would be reported as unknown. [M2]"""
     reasons = {str(reason) for each in FILTERS for reason in each.reasons if reason}
     assert reasons <= ASKED
 

@@ -123,7 +123,7 @@ def test_refunding_what_was_never_charged_is_our_own_bug(
 
 
 def test_a_budget_limits_one_class_of_work_of_one_tenant() -> None:
-    """It is looked at after the quota itself, and nobody lends any of it. [B6, D1]"""
+    """It is checked after the quota itself, and it cannot be lent. [B6, D1]"""
     own = TenantLimits(hard={"cpu": 4000}, classes={"critical": {"cpu": 1000, "gpu": 0}})
     ledger = charge_quota(
         QuotaLedger(limits={"risk": own}), "risk", HARD, {"cpu": 1000}, "critical"

@@ -85,7 +85,7 @@ def test_a_broken_invariant_is_caught_by_nobody_and_tells_its_story() -> None:
 
 
 def test_records_that_disagree_are_a_bug_unless_somebody_looks_again() -> None:
-    """Who decides on an old view may catch just this; nobody else catches either. [C3]"""
+    """A decision on an old view may catch only this; other code catches neither. [C3]"""
     assert issubclass(RecordsDisagree, InvariantBroken)
     agree(True, "they do")
     with pytest.raises(RecordsDisagree, match="never taken"):

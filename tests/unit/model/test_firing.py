@@ -155,7 +155,7 @@ texts = st.tuples(fields(0, 59), fields(0, 23), fields(1, 31), fields(1, 12), fi
 
 
 def jumping(jumps: list[tuple[int, int]]) -> Zone:
-    """A zone whose clocks are ahead by so many minutes from the given minutes on."""
+    """A zone with these UTC offsets in minutes, each from the given minute on."""
     start = utc("2026-01-01T00:00")
 
     def ahead(at: datetime) -> timedelta:

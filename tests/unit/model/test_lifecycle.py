@@ -65,7 +65,7 @@ SOURCES: tuple[State | None, ...] = (None, *State)
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda state: state or "before it exists")
 def test_a_move_is_allowed_to_exactly_those_whom_the_law_names(source: State | None) -> None:
-    """Every state, target and actor: one owner per transition, and nobody else [A5, A9]."""
+    """Every state, target and actor: one owner per transition, and no other actor. [A5, A9]"""
     for target, actor in product(State, Actor):
         allowed = actor.value in LAW.get((source or "", target.value), ())
         row = transition(source, target, actor)

@@ -24,7 +24,7 @@ def cron(name: str = "nightly") -> Workload:
 
 
 def test_a_run_has_the_name_of_its_minute_and_can_be_read_back() -> None:
-    """So that nobody can start another one for it."""
+    """So no second run can start for the same minute."""
     name = run_name("nightly", WHEN)
     assert name == "nightly-29539445"
     assert scheduled_at("nightly", name) == WHEN

@@ -1,4 +1,4 @@
-"""What may not follow from one version of an object to the next, whoever asks for it."""
+"""Updates of an object that are never allowed, whatever the caller."""
 
 from __future__ import annotations
 

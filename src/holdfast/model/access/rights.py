@@ -72,13 +72,13 @@ NOTHING = AccessLedger()
 # Whether a grant allows a permission --------------------------------------------------------------
 
 
-def find_grant(grants: Iterable[GrantedRule], deed: Permission) -> GrantedRule | None:
+def find_grant(grants: Iterable[GrantedRule], permission: Permission) -> GrantedRule | None:
     """The first grant that allows the permission; None if none does."""
-    what, namespace = deed.what, deed.namespace
+    what, namespace = permission.what, permission.namespace
     for grant in grants:
         if grant.where and not is_in_reach(grant.where, namespace):
             continue
-        if _permits(grant.rule, deed, what):
+        if _permits(grant.rule, permission, what):
             return grant
     return None
 
@@ -90,25 +90,28 @@ def is_in_reach(where: str, namespace: str) -> bool:
     return where == EVERY_TENANT and namespace not in ("", SYSTEM_NAMESPACE)
 
 
-def _permits(rule: Rule, deed: Permission, what: str) -> bool:
-    if deed.verb not in rule.verbs and ALL not in rule.verbs:
+def _permits(rule: Rule, permission: Permission, what: str) -> bool:
+    if permission.verb not in rule.verbs and ALL not in rule.verbs:
         return False
-    if what not in rule.resources and not _by_wildcard(rule.resources, deed):
+    if what not in rule.resources and not _by_wildcard(rule.resources, permission):
         return False
     groups = rule.api_groups or (API_GROUP,)
-    if deed.group not in groups and ALL not in groups:
+    if permission.group not in groups and ALL not in groups:
         return False
     # A rule for certain names does not allow creating an object, whose name is not known yet.
-    return not rule.resource_names or deed.name in rule.resource_names
+    return not rule.resource_names or permission.name in rule.resource_names
 
 
-def _by_wildcard(resources: tuple[str, ...], deed: Permission) -> bool:
+def _by_wildcard(resources: tuple[str, ...], permission: Permission) -> bool:
     """`*` matches all, `*/scale` that subresource of all, `workloads/*` all of one resource."""
     if ALL in resources:
         return True
-    if not deed.subresource:
+    if not permission.subresource:
         return False
-    return f"{ALL}/{deed.subresource}" in resources or f"{deed.resource}/{ALL}" in resources
+    return (
+        f"{ALL}/{permission.subresource}" in resources
+        or f"{permission.resource}/{ALL}" in resources
+    )
 
 
 def find_path_grant(grants: Iterable[GrantedRule], verb: str, path: str) -> GrantedRule | None:

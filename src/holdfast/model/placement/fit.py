@@ -433,5 +433,5 @@ def begin_departure(ledger: NodeLedger, held: Allocation) -> NodeLedger:
 def finish_departure(ledger: NodeLedger, held: Allocation) -> NodeLedger:
     """The ledger after the victim of a preemption stopped; its charge is returned separately."""
     leaving = subtract(ledger.leaving, sums_of(held))
-    agree(all(u >= 0 for u in leaving.values()), "more departed than was told to leave")
+    agree(all(u >= 0 for u in leaving.values()), "more departed than was evicted")
     return msgspec.structs.replace(ledger, leaving=leaving)

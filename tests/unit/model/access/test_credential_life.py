@@ -45,7 +45,7 @@ USERS = st.text(
 
 @given(USERS, USERS)
 def test_no_two_users_share_a_name_and_each_name_is_one(one: str, other: str) -> None:
-    """Or whoever is called after a node could be taken for it. [A9]"""
+    """Otherwise a user named like a node could be mistaken for it. [A9]"""
     assert names.is_dotted(revocation_name(one))
     assert (revocation_name(one) == revocation_name(other)) == (one == other)
 

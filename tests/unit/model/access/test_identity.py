@@ -63,7 +63,7 @@ from holdfast.model.lifecycle import Actor
     ],
 )
 def test_a_name_is_one_actor_or_none(name: str, actors: tuple[Actor, ...]) -> None:
-    """Look-alikes of a system identity are people at most, half a one is nobody. [A9, C6.7]"""
+    """A look-alike of a system identity is at most a person, a partial one no actor. [A9, C6.7]"""
     assert acts_as(Identity(name=name)) == actors
 
 

@@ -27,8 +27,8 @@ from holdfast.model.registry import SYSTEM_NAMESPACE
 GET = Permission("get", "workloads", namespace="acme", name="web")
 
 
-def allows(rule: Rule, deed: Permission, where: str = "") -> bool:
-    return find_grant([GrantedRule(rule, where)], deed) is not None
+def allows(rule: Rule, permission: Permission, where: str = "") -> bool:
+    return find_grant([GrantedRule(rule, where)], permission) is not None
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_a_rule_allows_what_it_names(rule: Rule, yes: bool) -> None:
     ],
 )
 def test_a_part_of_a_resource_is_named_by_itself(resource: str, yes: bool) -> None:
-    deed = Permission("patch", "workloads", "scale", "acme", "web")
-    assert allows(Rule((resource,), ("patch",)), deed) is yes
+    permission = Permission("patch", "workloads", "scale", "acme", "web")
+    assert allows(Rule((resource,), ("patch",)), permission) is yes
 
 
 def test_a_rule_with_names_allows_nothing_without_one() -> None:
@@ -94,8 +94,8 @@ def test_a_rule_with_names_allows_nothing_without_one() -> None:
     ],
 )
 def test_a_grant_holds_where_it_was_given(where: str, namespace: str, yes: bool) -> None:
-    deed = Permission("get", "workloads", namespace=namespace)
-    assert allows(Rule(("*",), ("*",)), deed, where) is yes
+    permission = Permission("get", "workloads", namespace=namespace)
+    assert allows(Rule(("*",), ("*",)), permission, where) is yes
 
 
 def test_paths_are_matched_whole_or_by_their_beginning() -> None:

@@ -72,7 +72,7 @@ def verbs_on(struct: type[Object], actor: Actor) -> set[str]:
 
 
 def owned(actor: Actor) -> set[tuple[str, str]]:
-    """What the tables of the commit let a controller write, told apart from the roles."""
+    """What the commit's tables let a controller write, independent of the roles."""
     found: set[tuple[str, str]] = set(_REQUESTS.get(actor, set()))
     for struct, writers in WRITERS.items():
         plural = kind_of_struct(struct).plural
@@ -93,7 +93,7 @@ def owned(actor: Actor) -> set[tuple[str, str]]:
 
 
 def listed(role: str) -> set[tuple[str, str]]:
-    """What a role lets somebody write."""
+    """What a role allows to write."""
     return {
         (verb, resource)
         for rule in ROLES[role]
@@ -133,7 +133,7 @@ def test_no_rule_of_a_component_has_a_wildcard_where_it_writes() -> None:
 
 
 def test_every_request_of_components_is_some_deed() -> None:
-    """A request that nobody judges would pass whoever sends it. [C6.7]"""
+    """A request without a permission would be accepted from every caller. [C6.7]"""
     ordinary = {ask.Create, ask.Update, ask.Patch, ask.Remove}
     assert set(PERMISSIONS) == set(HANDLERS) - ordinary
 

@@ -49,10 +49,10 @@ def test_a_cut_end_is_found_by_the_head_alone() -> None:
     assert not judged().is_whole
 
 
-def test_a_chain_that_was_written_anew_is_not_the_one_that_the_store_knows() -> None:
-    """Whoever changes a record and all that follow cannot change the head along with them."""
-    anew = [*CHAIN[:4], *chain(6, first=5, previous=CHAIN[2].hash)]
-    forged = lines(anew[:4] + chain(6, first=5, previous=anew[3].hash))
+def test_a_chain_that_was_written_rewritten_is_not_the_one_that_the_store_knows() -> None:
+    """A change of a record and all that follow it does not match the head in the store."""
+    rewritten = [*CHAIN[:4], *chain(6, first=5, previous=CHAIN[2].hash)]
+    forged = lines(rewritten[:4] + chain(6, first=5, previous=rewritten[3].hash))
     assert judged(forged).is_whole
     other = Mutation(who="mallory", verb="Patch", kind="workloads", name="w5")
     fifth = make_record(5, 2, 5, CHAIN[3].hash, encode(other))

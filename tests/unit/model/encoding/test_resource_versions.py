@@ -28,9 +28,11 @@ def test_a_version_says_its_revision_and_how_much_of_it_was_seen(revision: int) 
 
 
 def test_versions_grow_with_their_revisions_and_with_what_was_seen() -> None:
-    """Whoever compares them as numbers is right. [INV10]"""
-    told = [f(revision) for revision in range(1, 20) for f in (object_version, complete_version)]
-    assert [int(version) for version in told] == sorted({int(version) for version in told})
+    """Clients may compare them as numbers. [INV10]"""
+    versions = [
+        f(revision) for revision in range(1, 20) for f in (object_version, complete_version)
+    ]
+    assert [int(version) for version in versions] == sorted({int(version) for version in versions})
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

@@ -1,4 +1,4 @@
-"""Reading what anybody may send, and writing what everybody can read."""
+"""Decoding documents from clients, and encoding objects."""
 
 from __future__ import annotations
 

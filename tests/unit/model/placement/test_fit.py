@@ -178,7 +178,7 @@ def test_a_request_for_any_model_leaves_the_only_one_of_its_model_to_the_other()
 
 
 def test_devices_that_belong_together_hang_on_one_numa_node() -> None:
-    """Two free ones on different NUMA nodes do not serve, and nobody is to blame. [B6, D4]"""
+    """Two free devices on different NUMA nodes do not fit, though none is in use. [B6, D4]"""
     scattered = gpus(g0=gpu(numa=0), g1=gpu(numa=1))
     assert chosen(scattered, wants(whole(2))) == ["g0", "g1"]
     assert chosen(scattered, wants(whole(2, same_numa=True))) is Reason.DEVICE_MISSING

@@ -1,4 +1,4 @@
-"""Several wishes from one set: nobody takes what only another can use."""
+"""Matching several requests: none takes a candidate that only another can use."""
 
 from __future__ import annotations
 

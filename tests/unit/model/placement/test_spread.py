@@ -66,7 +66,7 @@ def test_only_a_required_spread_refuses() -> None:
 def test_affinity_looks_at_who_is_there(
     here: list[dict[str, str]], anti: bool, first: bool, expected: Reason | None
 ) -> None:
-    """Being the first excuses nobody from staying away. [F2]"""
+    """Anti-affinity also applies to the first replica. [F2]"""
     refusal = affinity_refusal(Affinity(WEB), here, anti=anti, first=first)
     assert (refusal.reason if refusal else None) is expected
     assert affinity_refusal(Affinity(WEB, required=False), here, anti=anti, first=first) is None
