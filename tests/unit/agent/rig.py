@@ -2,7 +2,7 @@
 
 Requests go to the authority of tests/plane.py, so that every shape of request is judged by the real
 rules. Launches and halts wait in a table until the test says what became of them. Everything that
-the agent does is written down in words, for the golden scripts and for failures.
+the agent does is recorded as text, for the golden scripts and for failures.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Rig:
         self.plane.elapsed_ms += 1_000
 
     def reboot(self) -> None:
-        """The computer starts anew: no process survives, and its clock begins again."""
+        """The machine reboots: no process survives, and its clock begins again."""
         self._off()
         self.boot = f"boot-{int(self.boot.removeprefix('boot-')) + 1}"
         self.boot_ms = self.plane.elapsed_ms
@@ -276,23 +276,23 @@ class Rig:
         """What a stream tells now: all objects, as of a revision."""
         return self.objects(plural), self.plane.store.revision
 
-    def news(self) -> bool:
+    def push_changes(self) -> bool:
         """Tell every stream what is new; whether anything was."""
         is_new = False
         for stream, (follow, known) in list(self.streams.items()):
             now, revision = self.picture(follow.plural, known is None)
-            news: list[Any] = [
+            changes: list[Any] = [
                 Present(obj, int(obj.metadata.resource_version) // 2)
                 for key, obj in now.items()
                 if known is None or known.get(key) != obj
             ]
-            news.sort(key=lambda it: it.revision)
-            news += [Departed(known[key], revision) for key in known or () if key not in now]
-            if known is not None and not news:
+            changes.sort(key=lambda it: it.revision)
+            changes += [Departed(known[key], revision) for key in known or () if key not in now]
+            if known is not None and not changes:
                 continue
             self.streams[stream] = (follow, now)
             is_new = True
-            self.feed(Pushed(stream, (*news, Reached(revision, known is None))))
+            self.feed(Pushed(stream, (*changes, Reached(revision, known is None))))
         return is_new
 
     def call(self, kind: str) -> int:
@@ -348,9 +348,9 @@ class Rig:
         self.feed(Answered(number, Unavailable("no server")))
 
     def settle(self) -> None:
-        """Answer everything and tell all news until it is quiet."""
+        """Answer all requests and push all changes until it is quiet."""
         for _ in range(SETTLE_MAX):
-            is_busy = self.news()
+            is_busy = self.push_changes()
             while self.calls:
                 self.answer()
                 is_busy = True
@@ -378,10 +378,10 @@ class Rig:
     def state(self, replica: Any) -> Any:
         return self.it.get(replica).status
 
-    # In words ------------------------------------------------------------------------------------
+    # As text -------------------------------------------------------------------------------------
 
     def told(self, effect: Any) -> str:
-        """An effect in words; nothing for those that no reader of a script cares for."""
+        """An effect as text; empty for effects that scripts do not show."""
         match effect:
             case LookAround():
                 return "look around"
@@ -425,7 +425,7 @@ class Rig:
 
 
 def verdict_text(verdict: Any) -> str:
-    """A verdict in one word, for scripts."""
+    """A verdict as text, for scripts."""
     if isinstance(verdict, Accepted):
         return "accepted before" if verdict.replayed else "accepted"
     return type(verdict).__name__

@@ -20,13 +20,13 @@ from tests.unit.agent.running_work import asked, made, running, started, without
 
 
 def test_nothing_is_decided_before_inventory_and_lists_are_there() -> None:
-    """Whoever knows half of the story starts things twice or kills what he must not. [E4]"""
+    """With half of the state the agent would start work twice or kill the wrong work. [E4]"""
     rig = Rig()
     rig.bound()
     rig.start()
     rig.wait(5_000)
     assert asked(rig, Get) == []
-    rig.news()
+    rig.push_changes()
     assert asked(rig, Get) == []
     rig.look()
     assert asked(rig, Get) == [Get("nodes", "node-a")]
@@ -48,7 +48,7 @@ def test_work_that_is_not_listed_is_stopped_only_after_a_read_of_itself() -> Non
 
 
 def test_work_whose_replica_is_gone_is_stopped_and_cleared() -> None:
-    """The operator's word ended it while the agent was away. [C6.4]"""
+    """The operator confirmed its end while the agent was down. [C6.4]"""
     rig = started()
     replica = running(rig)
     rig.stop()
@@ -82,14 +82,14 @@ def test_stale_news_after_the_end_start_nothing_again() -> None:
     before = len(rig.story)
     stream = next(n for n, (follow, _) in rig.streams.items() if follow.plural == "replicas")
     for objects in seen:
-        news = [Present(it, int(it.metadata.resource_version) // 2) for it in objects.values()]
-        rig.feed(Pushed(stream, tuple(news)))
-    rig.news()
+        changes = [Present(it, int(it.metadata.resource_version) // 2) for it in objects.values()]
+        rig.feed(Pushed(stream, tuple(changes)))
+    rig.push_changes()
     assert [it for it in rig.story[before:] if isinstance(it, Launch | Ask)] == []
 
 
 def test_work_that_serves_goes_on_a_moment_before_it_is_told_to_stop() -> None:
-    """Whoever read its address just before still gets an answer."""
+    """A client that read its address just before still gets an answer."""
     rig = started()
     replica = rig.bound()
     rig.settle()
@@ -147,7 +147,7 @@ def test_kept_work_is_started_without_a_deadline_and_others_never_beyond_the_pla
 
 
 def test_a_start_of_the_machine_asks_first_what_is_there() -> None:
-    """And says nothing to anybody before it knows."""
+    """And sends no report before it knows."""
     rig = Rig()
     rig.start()
     assert isinstance(rig.story[0], Started)
@@ -174,13 +174,13 @@ def test_more_replicas_than_a_node_may_have_wait_until_others_are_gone(
 
 
 def test_work_that_may_not_start_now_starts_with_the_next_acknowledgement() -> None:
-    """Close to the deadline nothing is begun; afterwards nobody has to remind the agent. [C7.6]"""
+    """Close to the deadline nothing is begun; afterwards the agent needs no reminder. [C7.6]"""
     rig = started()
     for _ in range(3):
         rig.wait(10_000)
         rig.drop("Renew")
     replica = rig.bound()
-    rig.news()
+    rig.push_changes()
     assert made(rig, Launch) == []
     rig.wait(1_000)
     rig.settle()

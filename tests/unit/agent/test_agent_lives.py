@@ -37,7 +37,7 @@ def test_a_fence_between_look_and_registration_stops_the_old_work_before_any_ext
     rig.stop()
     rig.start()
     rig.look()
-    rig.news()
+    rig.push_changes()
     rig.answer("Get")
     rig.it.unknown(rig.it.get(replica))
     rig.it.fenced()
@@ -215,7 +215,7 @@ def test_a_registration_that_was_accepted_once_is_no_claim_to_anothers_life() ->
     rig = Rig(installation="first")
     rig.start()
     rig.look()
-    rig.news()
+    rig.push_changes()
     rig.answer("Get")
     rig.lose("RegisterNode")
     taken_over(rig, "second")
@@ -226,7 +226,7 @@ def test_a_registration_that_was_accepted_once_is_no_claim_to_anothers_life() ->
 
 
 def test_kept_work_is_taken_into_the_next_life_of_its_node() -> None:
-    """The same process, neither stopped nor started again; what ended meanwhile is told. [H8]"""
+    """The same process, neither stopped nor started again; what ended is reported. [H8]"""
     rig = Rig(installation="first")
     rig.up()
     kept, ended = (running(rig, on_disconnect=OnDisconnect.KEEP) for _ in range(2))

@@ -27,7 +27,7 @@ from tests.unit.agent.running_work import asked, made, running, started
 
 
 def test_the_same_intention_bears_the_same_operation_id_and_the_same_words() -> None:
-    """Otherwise a repetition would be a second deed, or be refused as another one. [N1.1]"""
+    """Otherwise a repetition would be a second operation, or be refused as one. [N1.1]"""
     rig = started()
     replica = rig.bound()
     rig.settle()
@@ -116,7 +116,7 @@ def test_a_refusal_about_the_node_leads_to_a_look_at_the_node(reason: Reason) ->
 
 
 def test_a_stale_replica_is_read_before_anything_more_is_said() -> None:
-    """Somebody was faster; what he did decides what comes next."""
+    """Another writer was faster; the new state decides the next step."""
     rig = started()
     replica = rig.bound()
     rig.settle()
@@ -135,7 +135,7 @@ def test_renewals_find_room_however_much_there_is_to_say() -> None:
     rig.settle()
     for replica in replicas:
         rig.launched(replica.name)
-    rig.news()
+    rig.push_changes()
     assert len(rig.calls) == ASKS_MAX - ASKS_KEPT
     rig.wait(10_000)
     assert "Renew" in {type(ask.body).__name__ for ask in rig.calls.values()}

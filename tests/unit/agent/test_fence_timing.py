@@ -100,7 +100,7 @@ def test_longer_times_are_used_after_the_record_has_them_and_not_before() -> Non
     rig.story.clear()
     rig.set(LONG)
     rig.wait(10_000)
-    rig.news()
+    rig.push_changes()
     before_ms = rig.now_ms
     rig.answer("Renew")
     (first,) = made(rig, Extend)
@@ -117,7 +117,7 @@ def test_what_was_said_binds_before_it_is_answered() -> None:
     rig.set(SHORT)
     while not [it for it in asked(rig, RegisterNode) if it.holds and it.holds.number]:
         rig.wait(5_000)
-        rig.news()
+        rig.push_changes()
         for kind in ("Renew", "Get"):
             if [it for it in rig.calls.values() if type(it.body).__name__ == kind]:
                 rig.answer(kind)

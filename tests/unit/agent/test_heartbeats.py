@@ -86,7 +86,7 @@ def test_an_answer_about_anything_but_this_trusted_life_gives_no_deadline(
 
 @pytest.mark.parametrize("body", [Unavailable("no server"), OutcomeUnknown("no answer")])
 def test_what_nobody_answers_is_repeated_once_and_then_only_as_earned(body: Any) -> None:
-    """However long nobody answers, a tenth more than usual is asked at most. [E5, E6, I1]"""
+    """However long no server answers, at most a tenth more heartbeats than usual. [E5, E6, I1]"""
     it = renewing()
     now_ms, pauses = 0, []
     for _ in range(34):
@@ -149,7 +149,7 @@ def test_a_renewal_that_hangs_does_not_hold_up_the_next_and_few_hang_at_once() -
 
 
 def test_nothing_is_launched_shortly_before_its_deadline() -> None:
-    """Whoever starts then starts in vain."""
+    """Work that starts then starts in vain."""
     it = renewing()
     assert not it.may_launch(0)
     it.due(0)

@@ -55,7 +55,7 @@ def test_what_serves_lingers_inside_its_grace_for_clients_that_do_not_know_yet()
     # A farewell goes on meanwhile: the later of the two counts.
     assert stop(work(WorkPhase.LEAVING), 10_000, 2_000, BYE, 1_000) == Wait(8_000)
     assert stop(lingering, 10_000, 500, BYE, 1_000) == Wait(1_000)
-    # Whoever is in a hurry is heard.
+    # A later, shorter grace counts.
     assert stop(work(WorkPhase.RUNNING), 0, 0, None, 1_000) == Halt(AT, 0)
     assert stop(lingering, 2_000, 500, None, 1_000) == Halt(AT, 2_000)
 

@@ -77,19 +77,19 @@ def test_the_start_up_probe_holds_back_the_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "name, kind, word",
+    "name, kind, reason",
     [
         ("startup", Check.STARTUP, "StartupProbeFailed: no"),
         ("liveness", Check.LIVENESS, "LivenessProbeFailed: no"),
     ],
 )
-def test_what_fails_for_good_ends_the_attempt(name: str, kind: Check, word: str) -> None:
+def test_what_fails_for_good_ends_the_attempt(name: str, kind: Check, reason: str) -> None:
     """Nothing is asked of it any more. [H3]"""
     health = ProbeHealth(Probes(**{name: probe()}), 0)
     now_ms = tell(health, kind, "--")
     assert not health.ill
     tell(health, kind, "-", now_ms)
-    assert health.ill == word
+    assert health.ill == reason
     assert health.next_ms is None
     assert health.due(10**9) == []
 
@@ -104,7 +104,7 @@ def test_the_first_question_waits_and_the_next_ones_keep_their_period() -> None:
     assert health.due(60_000) == []
     health.take_result(Check.LIVENESS, True, "", 60_000)
     assert health.next_ms == 60_000
-    health.take_result(Check.LIVENESS, False, "nobody asked", 60_000)
+    health.take_result(Check.LIVENESS, False, "not awaited", 60_000)
     assert health.next_ms == 60_000
 
 

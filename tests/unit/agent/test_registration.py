@@ -49,7 +49,7 @@ def test_it_looks_before_it_registers_and_learns_its_life_from_the_answer() -> N
 
 @pytest.mark.parametrize("lost", [Unavailable("x"), OutcomeUnknown("x")])
 def test_a_try_whose_answer_was_lost_is_repeated_under_its_id(lost: Any) -> None:
-    """Otherwise a delayed first try could begin a life that nobody knows of. [N1.1]"""
+    """Otherwise a delayed first try could begin an incarnation that no agent knows. [N1.1]"""
     it = entry()
     first = registration(it, node())
     assert it.answered(lost, 0) is None

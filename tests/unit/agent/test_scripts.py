@@ -2,7 +2,7 @@
 
 Each tests/golden/agent-*.txt is a script. A line that begins with `>` is something that happens;
 below it stands what the agent did, with the reading of its clock in milliseconds. Requests are
-judged by the real authority. To write the agent's lines anew:
+judged by the real authority. To rewrite the agent's lines:
 
     HOLDFAST_REWRITE_GOLDEN=1 pytest tests/unit/agent/test_scripts.py
 
@@ -74,7 +74,7 @@ class Player:
         self.replicas[name] = self.rig.bound(name, env=env, restart=RestartPolicy(restart))
 
     def secret(self, key: str) -> None:
-        """Somebody creates the Secret `db` with one key, or gives it another one."""
+        """Create the Secret `db` with one key, or give it another one."""
         namespace = next(iter(self.replicas.values())).namespace
         secret = Secret(ObjectMeta(name="db", namespace=namespace), string_data={key: CANARY})
         if self.rig.plane.store.get(keys.key_of(secret)) is None:
@@ -82,10 +82,10 @@ class Player:
         else:
             self.rig.it.yes(ADMIN, Update(secret))
 
-    def probed(self, name: str, kind: str, *words: str) -> None:
+    def probed(self, name: str, kind: str, *message: str) -> None:
         """What came of a probe: ok, or what was wrong."""
-        ok = words == ("ok",)
-        self.rig.probed(self.of(name), kind, ok, "" if ok else " ".join(words))
+        ok = message == ("ok",)
+        self.rig.probed(self.of(name), kind, ok, "" if ok else " ".join(message))
 
     def of(self, name: str) -> str:
         return str(self.replicas[name].name)
@@ -138,7 +138,7 @@ class Player:
             "inventory": rig.look,
             "reboot": rig.reboot,
             "settle": rig.settle,
-            "news": rig.news,
+            "news": rig.push_changes,
             "deliver": rig.deliver,
             "clear": rig.it.cleared,
             "fence": rig.it.fenced,
@@ -165,7 +165,7 @@ class Player:
         }
 
     def _freeze(self, ms: str) -> None:
-        """The agent is paused: time passes and it is told nothing."""
+        """The agent is paused: time passes and it receives nothing."""
         self.rig.plane.elapsed_ms += int(ms)
 
     def _pass(self, ms: str) -> None:
@@ -177,9 +177,9 @@ class Player:
 
     def play(self, line: str) -> list[str]:
         """Perform one command; what came of it."""
-        verb, *words = line.removeprefix(">").partition("#")[0].split()
+        verb, *arguments = line.removeprefix(">").partition("#")[0].split()
         self.rig.lines.clear()
-        self.commands()[verb](*words)
+        self.commands()[verb](*arguments)
         return list(self.rig.lines)
 
 

@@ -108,7 +108,7 @@ def test_an_end_is_unsaid_until_the_servers_know_of_it() -> None:
 
 
 def test_a_crash_loop_that_an_earlier_process_of_the_agent_saw_goes_on() -> None:
-    """Otherwise whoever crashes his agent as well escapes every pause. [E5]"""
+    """Otherwise work that also crashes its agent escapes every pause. [E5]"""
     it = work()
     it.take(replica("2", reason="CrashLoop: exit code 1; next start after 9 ms", restarts=6))
     assert ends(it, 0, exit_code=1) == 100 * 64 * 3 // 4

@@ -17,8 +17,8 @@ CHAIN = chain(6)
 LAST = CHAIN[-1]
 
 
-def ran(*words: str) -> Result:
-    return CliRunner().invoke(root, ["audit", *words], standalone_mode=False)
+def ran(*arguments: str) -> Result:
+    return CliRunner().invoke(root, ["audit", *arguments], standalone_mode=False)
 
 
 def folder_of(tmp_path: Path, said: list[bytes]) -> str:
@@ -29,7 +29,7 @@ def folder_of(tmp_path: Path, said: list[bytes]) -> str:
 
 
 @pytest.mark.parametrize(
-    "options, code, words",
+    "options, code, output",
     [
         (("--offline",), 0, "records 1 to 6 in 1 files; a cut end was not checked for"),
         (("--head", f"6:{LAST.hash}"), 0, "The audit is complete: records 1 to 6 in 1 files."),
@@ -41,10 +41,10 @@ def folder_of(tmp_path: Path, said: list[bytes]) -> str:
     ],
 )
 def test_a_chain_is_judged_against_what_is_known(
-    tmp_path: Path, options: tuple[str, ...], code: int, words: str
+    tmp_path: Path, options: tuple[str, ...], code: int, output: str
 ) -> None:
     found = ran("verify", "--data", folder_of(tmp_path, lines(CHAIN)), *options)
-    assert (found.return_value, words in found.output) == (code, True), found.output
+    assert (found.return_value, output in found.output) == (code, True), found.output
 
 
 def test_a_gap_is_not_whole(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.component_credentials import access_of
 
 
-def ran(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(root, ["component", "certificate", *words], standalone_mode=False)
+def ran(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(root, ["component", "certificate", *arguments], standalone_mode=False)
     return int(done.return_value or 0), done.output
 
 

@@ -14,8 +14,8 @@ def test_keys_are_added_used_and_removed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "keys"
-    for words in ("add-key FILE", "add-key FILE --name k2", "add-key FILE", "use-key FILE k2"):
-        assert main(["encryption", *words.replace("FILE", str(file)).split()]) == 0
+    for line in ("add-key FILE", "add-key FILE --name k2", "add-key FILE", "use-key FILE k2"):
+        assert main(["encryption", *line.replace("FILE", str(file)).split()]) == 0
     assert [key.name for key in read(file)] == ["k2", "key-1", "key-3"]
     assert file.stat().st_mode & 0o777 == 0o600
     assert main(["encryption", "remove-key", str(file), "key-1"]) == 0
@@ -26,7 +26,7 @@ def test_keys_are_added_used_and_removed(
 
 
 @pytest.mark.parametrize(
-    "words, code",
+    "line, code",
     [
         ("add-key FILE --name key-1", 2),
         ("add-key FILE --name a/b", 1),
@@ -35,9 +35,9 @@ def test_keys_are_added_used_and_removed(
         ("list-keys FILE.nix", 1),
     ],
 )
-def test_what_would_lose_a_key_is_refused(tmp_path: Path, words: str, code: int) -> None:
+def test_what_would_lose_a_key_is_refused(tmp_path: Path, line: str, code: int) -> None:
     file = tmp_path / "keys"
     assert main(["encryption", "add-key", str(file)]) == 0
     before = file.read_bytes()
-    assert main(["encryption", *words.replace("FILE", str(file)).split()]) == code
+    assert main(["encryption", *line.replace("FILE", str(file)).split()]) == code
     assert file.read_bytes() == before

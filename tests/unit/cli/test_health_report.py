@@ -94,7 +94,7 @@ def stuck(overdue_ms: int) -> ReceivedPulse:
         (felt("controllers main", Beat("controller:nodes", 2), Beat("controller:x")), ["x"]),
         (felt("controllers main", Beat("controller:nodes", 2), age_ms=20_000), ["nodes", "-"]),
     ],
-    ids=["busy", "stuck", "blind", "nobody-leads", "silent"],
+    ids=["busy", "stuck", "blind", "no-leader", "silent"],
 )
 def test_a_controller_that_does_not_get_on_is_wrong(team: ReceivedPulse, names: list[str]) -> None:
     """[H3]"""
@@ -163,7 +163,7 @@ def component(scope: str, holder: str = "system:x") -> Lease:
 
 
 def test_a_component_that_held_a_lease_and_is_not_heard_is_named() -> None:
-    """Also after the servers were started again and never heard of it. [H3]"""
+    """Also after the servers were started again and never received its pulse. [H3]"""
     held = (
         component("controller:nodes"),
         component("controller:drain"),
@@ -188,12 +188,12 @@ def test_every_node_that_is_not_there_is_named() -> None:
 def test_nodes_are_counted_by_phase_with_the_most_silent() -> None:
     """All but Ready is wrong, and so is a plane without nodes. [H3]"""
     timing = FenceTiming()
-    heard = (
+    reports = (
         HeartbeatReport("a", 9, {"n1": 9_000, "n2": 2_000}, timing),
         HeartbeatReport("b", 9, {"n1": 3_000}, timing),
     )
     nodes: tuple[Node, ...] = (node("n1"), node("n2"), node("n3", NodePhase.UNKNOWN))
-    facts = plane(nodes=nodes, heartbeats=heard)
+    facts = plane(nodes=nodes, heartbeats=reports)
     ready, lost = of(facts, "nodes")
     assert (ready.name, ready.state, ready.wrong) == ("2 nodes", "Ready", "")
     assert "3 s ago" in ready.more
@@ -203,16 +203,16 @@ def test_nodes_are_counted_by_phase_with_the_most_silent() -> None:
 
 @pytest.mark.parametrize("factor", [1, 10])
 def test_a_ready_node_that_missed_a_renewal_is_named_before_it_is_suspected(factor: int) -> None:
-    """By the plane's own timing; by whichever server heard it last. [H3]"""
+    """By the plane's own timing; by whichever server received it last. [H3]"""
     timing = FenceTiming(self_stop_after_ms=30_000 * factor, fence_after_ms=900_000)
     late_ms = timing.renew_every_ms * 3 // 2
 
     def facts(*ages: int, **more: Any) -> PlaneFacts:
-        heard = tuple(
+        reports = tuple(
             HeartbeatReport(f"s{number}", 10 * late_ms, {"n1": age_ms, "n2": 1}, timing, **more)
             for number, age_ms in enumerate(ages)
         )
-        return plane(nodes=(node("n1"), node("n2")), heartbeats=heard)
+        return plane(nodes=(node("n1"), node("n2")), heartbeats=reports)
 
     assert wrong(facts(late_ms)) == []
     assert wrong(facts(late_ms + 1, 5)) == []
@@ -220,7 +220,7 @@ def test_a_ready_node_that_missed_a_renewal_is_named_before_it_is_suspected(fact
     assert (line.part, line.name, line.state) == ("nodes", "1 node", "silent")
     assert f"heartbeat received from n1 for {span(late_ms + 1_000)};" in line.wrong
     assert "n2" not in line.wrong
-    # Another server began to listen a moment ago, and it may be the one that heard it before.
+    # Another server began to listen a moment ago, and it may have received the heartbeats before.
     young = ServerReport("s9", "b", 100, late_ms, timing)
     early = facts(late_ms + 1, words=(young,))
     assert wrong(early) == []
@@ -266,8 +266,8 @@ def test_a_lowered_timing_is_pending_on_nodes_whose_work_holds_more() -> None:
     short = FenceTiming(grace_ms=1_000)
     held = timing_record(greatest_timing(FenceTiming(grace_ms=20_000)), 1)
     nodes = (node("a"), replaced(node("b"), status=replaced(node("b").status, timing=held)))
-    heard = (HeartbeatReport("one", 60_000, {}, short),)
-    (line,) = of(plane(nodes=nodes, heartbeats=heard), "timing")
+    reports = (HeartbeatReport("one", 60_000, {}, short),)
+    (line,) = of(plane(nodes=nodes, heartbeats=reports), "timing")
     assert (line.name, line.state, line.wrong) == ("1 node", "pending", "")
     assert line.more.startswith("b: ")
     long = (HeartbeatReport("one", 60_000, {}, FenceTiming(grace_ms=20_000)),)

@@ -19,7 +19,7 @@ from holdfast.model.meta import ObjectMeta
 
 @pytest.fixture(autouse=True)
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No plane of whoever runs the tests is spoken to."""
+    """Tests never talk to a plane of the developer."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("HOLDFAST_DATA", raising=False)

@@ -17,11 +17,11 @@ def write(log: ChildLog, text: str) -> int:
 
 def test_only_the_present_life_is_quoted(tmp_path: Path) -> None:
     log = ChildLog(tmp_path / "a.log")
-    os.close(write(log, "old words\n"))
+    os.close(write(log, "old output\n"))
     os.close(write(log, "one\n\ntwo\n"))
     assert log.output() == "one\n\ntwo\n"
     assert log.last_lines(5) == ["one", "two"]
-    assert "old words" in log.path.read_text()
+    assert "old output" in log.path.read_text()
 
 
 def test_a_long_log_is_cut_while_its_part_goes_on_writing(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_progress_is_told_once_a_second_and_the_end_at_once() -> None:
     made = plan(there, workload(2), two[0], it=it, ms=1)
     assert (made.requests, made.wake_after_ms) == ((), TELL_EVERY_MS - 1)
     assert said(plan(there, it=it, ms=1)).status is ConditionStatus.TRUE
-    assert said(plan(there, workload(2), two[0], it=it, ms=2_000)).message.startswith("1 replicas left")
+    assert said(plan(there, workload(2), two[0], it=it, ms=2_000)).message.startswith("1 replicas")
 
 
 def test_a_sentence_names_a_few_and_counts_the_rest() -> None:
