@@ -49,7 +49,7 @@ def test_a_cut_end_is_found_by_the_head_alone() -> None:
     assert not judged().is_whole
 
 
-def test_a_chain_that_was_written_rewritten_is_not_the_one_that_the_store_knows() -> None:
+def test_a_chain_that_was_rewritten_is_not_the_one_that_the_store_knows() -> None:
     """A change of a record and all that follow it does not match the head in the store."""
     rewritten = [*CHAIN[:4], *chain(6, first=5, previous=CHAIN[2].hash)]
     forged = lines(rewritten[:4] + chain(6, first=5, previous=rewritten[3].hash))
