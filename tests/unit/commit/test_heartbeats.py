@@ -33,7 +33,7 @@ AGENT = who.agent("node-a")
 WINDOW_MS = TIMING.ack_window_ms
 
 
-class Ear:
+class HeartbeatRig:
     """One server's renewals over a real store; the test decides when a read comes back."""
 
     def __init__(self) -> None:
@@ -85,100 +85,104 @@ class Ear:
 
 
 @pytest.fixture
-def ear() -> Ear:
-    return Ear()
+def rig() -> HeartbeatRig:
+    return HeartbeatRig()
 
 
-def test_a_renewal_is_acknowledged_from_a_read_of_its_node(ear: Ear) -> None:
+def test_a_renewal_is_acknowledged_from_a_read_of_its_node(rig: HeartbeatRig) -> None:
     """[H3, SC6]"""
-    call = ear.ask(ear.renew())
-    assert call not in ear.answers
-    ear.now_ms = WINDOW_MS
-    ear.come_back()
-    answer = ear.answers[call]
-    assert answer.acknowledges(ear.renew())
+    call = rig.ask(rig.renew())
+    assert call not in rig.answers
+    rig.now_ms = WINDOW_MS
+    rig.come_back()
+    answer = rig.answers[call]
+    assert answer.acknowledges(rig.renew())
     assert (answer.phase, answer.mark, answer.timing) == (NodePhase.READY, 0, TIMING)
 
 
-def test_a_marked_node_is_not_acknowledged(ear: Ear) -> None:
+def test_a_marked_node_is_not_acknowledged(rig: HeartbeatRig) -> None:
     """[SC6, INV2]"""
-    ear.mark()
-    call = ear.ask(ear.renew())
-    ear.come_back()
-    answer = ear.answers[call]
-    assert not answer.acknowledges(ear.renew())
+    rig.mark()
+    call = rig.ask(rig.renew())
+    rig.come_back()
+    answer = rig.answers[call]
+    assert not answer.acknowledges(rig.renew())
     assert answer.mark == 1
 
 
-def test_no_answer_ever_rests_on_a_read_that_was_sent_longer_ago_than_the_window(ear: Ear) -> None:
+def test_no_answer_ever_rests_on_a_read_that_was_sent_longer_ago_than_the_window(
+    rig: HeartbeatRig,
+) -> None:
     """The mark came after the read was sent: an answer without a mark must come in time. [INV2,
     SC6]
     """
-    call = ear.ask(ear.renew())
-    ear.mark()
-    ear.now_ms = WINDOW_MS + 1
-    ear.come_back()
-    assert call not in ear.answers
-    ear.come_back()
-    assert ear.answers[call].mark == 1
+    call = rig.ask(rig.renew())
+    rig.mark()
+    rig.now_ms = WINDOW_MS + 1
+    rig.come_back()
+    assert call not in rig.answers
+    rig.come_back()
+    assert rig.answers[call].mark == 1
 
 
-def test_a_store_that_stays_too_slow_is_unavailable(ear: Ear) -> None:
+def test_a_store_that_stays_too_slow_is_unavailable(rig: HeartbeatRig) -> None:
     """[C7.6, INV2]"""
-    call = ear.ask(ear.renew())
+    call = rig.ask(rig.renew())
     for _ in range(READS_MAX):
-        ear.now_ms += WINDOW_MS + 1
-        ear.come_back()
-    assert isinstance(ear.answers[call], Unavailable)
-    assert not ear.reads
-    assert ear.heard().ages_ms == {}
+        rig.now_ms += WINDOW_MS + 1
+        rig.come_back()
+    assert isinstance(rig.answers[call], Unavailable)
+    assert not rig.reads
+    assert rig.heard().ages_ms == {}
 
 
 @pytest.mark.parametrize("error", [Unavailable("down"), OutcomeUnknown("lost")])
-def test_a_failed_read_is_unavailable_to_all_waiting_renewals(ear: Ear, error: Exception) -> None:
+def test_a_failed_read_is_unavailable_to_all_waiting_renewals(
+    rig: HeartbeatRig, error: Exception
+) -> None:
     """[C7.6]"""
-    calls = [ear.ask(ear.renew()), ear.ask(ear.renew())]
-    ear.come_back(error)
-    assert all(isinstance(ear.answers[call], Unavailable) for call in calls)
+    calls = [rig.ask(rig.renew()), rig.ask(rig.renew())]
+    rig.come_back(error)
+    assert all(isinstance(rig.answers[call], Unavailable) for call in calls)
 
 
-def test_renewals_of_one_node_share_a_read_that_lets_them_run_on(ear: Ear) -> None:
-    first = ear.ask(ear.renew())
-    ear.now_ms = 100
-    second = ear.ask(ear.renew())
-    assert len(ear.reads) == 1
-    ear.come_back()
-    assert all(ear.answers[call].acknowledges(ear.renew()) for call in (first, second))
+def test_renewals_of_one_node_share_a_read_that_lets_them_run_on(rig: HeartbeatRig) -> None:
+    first = rig.ask(rig.renew())
+    rig.now_ms = 100
+    second = rig.ask(rig.renew())
+    assert len(rig.reads) == 1
+    rig.come_back()
+    assert all(rig.answers[call].acknowledges(rig.renew()) for call in (first, second))
 
 
-def test_a_no_is_never_said_by_a_read_that_is_older_than_the_question(ear: Ear) -> None:
+def test_a_no_is_never_said_by_a_read_that_is_older_than_the_question(rig: HeartbeatRig) -> None:
     """The agent may rest on something newer, such as its own registration."""
-    early = ear.ask(ear.renew(incarnation=7))
-    late = ear.ask(ear.renew(incarnation=7))
-    ear.come_back()
-    assert ear.answers[early].incarnation == ear.node.status.incarnation
-    assert late not in ear.answers
-    ear.come_back()
-    assert isinstance(ear.answers[late], Renewed)
+    early = rig.ask(rig.renew(incarnation=7))
+    late = rig.ask(rig.renew(incarnation=7))
+    rig.come_back()
+    assert rig.answers[early].incarnation == rig.node.status.incarnation
+    assert late not in rig.answers
+    rig.come_back()
+    assert isinstance(rig.answers[late], Renewed)
 
 
 @pytest.mark.parametrize("life", [{"uid": "another"}, {"incarnation": 99}])
 def test_another_incarnation_is_answered_and_does_not_count_as_heard(
-    ear: Ear, life: dict[str, Any]
+    rig: HeartbeatRig, life: dict[str, Any]
 ) -> None:
     """[H5, C6.4]"""
-    call = ear.ask(ear.renew(**life))
-    ear.come_back()
-    assert ear.answers[call].uid == ear.node.metadata.uid
-    assert not ear.answers[call].acknowledges(ear.renew(**life))
-    assert ear.heard().ages_ms == {}
+    call = rig.ask(rig.renew(**life))
+    rig.come_back()
+    assert rig.answers[call].uid == rig.node.metadata.uid
+    assert not rig.answers[call].acknowledges(rig.renew(**life))
+    assert rig.heard().ages_ms == {}
 
 
-def test_a_node_without_a_record_is_refused_and_not_remembered(ear: Ear) -> None:
-    call = ear.ask(Renew("ghost", "u", 1), who.agent("ghost"))
-    ear.come_back()
-    refused(ear.answers[call], Reason.NODE_MISSING)
-    assert ear.heard().ages_ms == {}
+def test_a_node_without_a_record_is_refused_and_not_remembered(rig: HeartbeatRig) -> None:
+    call = rig.ask(Renew("ghost", "u", 1), who.agent("ghost"))
+    rig.come_back()
+    refused(rig.answers[call], Reason.NODE_MISSING)
+    assert rig.heard().ages_ms == {}
 
 
 @pytest.mark.parametrize(
@@ -191,64 +195,68 @@ def test_a_node_without_a_record_is_refused_and_not_remembered(ear: Ear) -> None
         ("", Reason.NOT_ALLOWED),
     ],
 )
-def test_only_a_nodes_own_agent_renews_it(ear: Ear, sender: Any, reason: Reason) -> None:
+def test_only_a_nodes_own_agent_renews_it(rig: HeartbeatRig, sender: Any, reason: Reason) -> None:
     """[C6.7]"""
-    refused(ear.answers[ear.ask(ear.renew(), sender)], reason)
-    assert not ear.reads
+    refused(rig.answers[rig.ask(rig.renew(), sender)], reason)
+    assert not rig.reads
 
 
-def test_of_components_only_controller_nodes_learns_which_nodes_were_heard(ear: Ear) -> None:
+def test_of_components_only_controller_nodes_learns_which_nodes_were_heard(
+    rig: HeartbeatRig,
+) -> None:
     """People ask only if their roles allow it."""
     strangers = (who.agent("node-a"), who.controller("repair"), who.scheduler("one"))
     for sender in (*strangers, "system:anonymous"):
-        refused(ear.answers[ear.ask(HeartbeatQuery(), sender)], Reason.NOT_ALLOWED)
-    assert isinstance(ear.answers[ear.ask(HeartbeatQuery(), ADMIN)], HeartbeatReport)
+        refused(rig.answers[rig.ask(HeartbeatQuery(), sender)], Reason.NOT_ALLOWED)
+    assert isinstance(rig.answers[rig.ask(HeartbeatQuery(), ADMIN)], HeartbeatReport)
 
 
-def test_ages_count_from_when_the_renewal_came_and_say_how_long_we_listen(ear: Ear) -> None:
+def test_ages_count_from_when_the_renewal_came_and_say_how_long_we_listen(
+    rig: HeartbeatRig,
+) -> None:
     """[H3]"""
-    ear.now_ms = 1_000
-    ear.ask(ear.renew())
-    ear.now_ms = 1_500
-    ear.come_back()
-    ear.now_ms = 4_000
-    assert ear.heard() == HeartbeatReport("one", 4_000, {"node-a": 3_000}, TIMING)
+    rig.now_ms = 1_000
+    rig.ask(rig.renew())
+    rig.now_ms = 1_500
+    rig.come_back()
+    rig.now_ms = 4_000
+    assert rig.heard() == HeartbeatReport("one", 4_000, {"node-a": 3_000}, TIMING)
 
 
-def test_the_last_report_of_an_agent_is_returned_with_its_age(ear: Ear) -> None:
+def test_the_last_report_of_an_agent_is_returned_with_its_age(rig: HeartbeatRig) -> None:
     """Until it has nothing more to report, or stops reporting it. [M2, SC4]"""
     said = ProgressNotes((ProgressNote("u", WorkProgress.RUNS),))
-    ear.ask(ear.renew(said=said))
-    ear.come_back()
-    assert ear.heard().said == {"node-a": said}
-    ear.ask(ear.renew())
-    ear.come_back()
-    assert ear.heard().said == {}
+    rig.ask(rig.renew(said=said))
+    rig.come_back()
+    assert rig.heard().said == {"node-a": said}
+    rig.ask(rig.renew())
+    rig.come_back()
+    assert rig.heard().said == {}
 
 
-def test_a_node_that_was_not_heard_for_an_hour_is_forgotten(ear: Ear) -> None:
+def test_a_node_that_was_not_heard_for_an_hour_is_forgotten(rig: HeartbeatRig) -> None:
     """With what it reported."""
-    ear.ask(ear.renew(said=ProgressNotes(more=1)))
-    ear.come_back()
-    ear.now_ms = FORGET_AFTER_MS - 1
-    assert list(ear.heard().ages_ms) == ["node-a"]
-    ear.now_ms = FORGET_AFTER_MS
-    assert ear.heard().ages_ms == {}
-    assert ear.heard().said == {}
+    rig.ask(rig.renew(said=ProgressNotes(more=1)))
+    rig.come_back()
+    rig.now_ms = FORGET_AFTER_MS - 1
+    assert list(rig.heard().ages_ms) == ["node-a"]
+    rig.now_ms = FORGET_AFTER_MS
+    assert rig.heard().ages_ms == {}
+    assert rig.heard().said == {}
 
 
-def test_waiting_renewals_are_bounded(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_renewals_are_bounded(rig: HeartbeatRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """[C7.6]"""
-    calls = [ear.ask(ear.renew()) for _ in range(WAITING_PER_NODE_MAX + 1)]
-    assert isinstance(ear.answers[calls[-1]], Unavailable)
+    calls = [rig.ask(rig.renew()) for _ in range(WAITING_PER_NODE_MAX + 1)]
+    assert isinstance(rig.answers[calls[-1]], Unavailable)
     monkeypatch.setattr(heartbeats, "WAITING_MAX", WAITING_PER_NODE_MAX)
-    call = ear.ask(Renew("node-b", "u", 1), who.agent("node-b"))
-    assert isinstance(ear.answers[call], Unavailable)
-    ear.come_back()
-    assert all(ear.answers[it].acknowledges(ear.renew()) for it in calls[:-1])
-    ear.ask(Renew("node-b", "u", 1), who.agent("node-b"))
-    assert len(ear.reads) == 1
+    call = rig.ask(Renew("node-b", "u", 1), who.agent("node-b"))
+    assert isinstance(rig.answers[call], Unavailable)
+    rig.come_back()
+    assert all(rig.answers[it].acknowledges(rig.renew()) for it in calls[:-1])
+    rig.ask(Renew("node-b", "u", 1), who.agent("node-b"))
+    assert len(rig.reads) == 1
 
 
-def test_anything_else_is_refused(ear: Ear) -> None:
-    refused(ear.answers[ear.ask("hello")], Reason.INVALID)
+def test_anything_else_is_refused(rig: HeartbeatRig) -> None:
+    refused(rig.answers[rig.ask("hello")], Reason.INVALID)

@@ -19,7 +19,7 @@ from holdfast.model.refusal import Reason
 from holdfast.model.requests import BindTogether, Create, Patch, PatchType
 from tests.furnished import ANN, DRAINS, Furnished
 from tests.plane import SCHEDULER, refused
-from tests.unit.commit.holding import hold
+from tests.unit.commit.capacity_requests import hold
 
 
 def counts(it: Furnished) -> Any:

@@ -23,7 +23,7 @@ from holdfast.model.transaction import Compare, Put, Transaction
 from holdfast.store.contract import KEY_END
 from tests.furnished import ANN, Furnished
 from tests.plane import ADMIN, SCHEDULER, refused, template
-from tests.unit.commit.holding import ONE, drop, hold
+from tests.unit.commit.capacity_requests import ONE, drop, hold
 
 RESERVES = who.controller("reserves")
 EXCEEDED = Reason.PRIORITY_BUDGET_EXCEEDED

@@ -166,11 +166,11 @@ def test_a_budget_follows_the_workload_and_goes_with_it() -> None:
     it.yes(ADMIN, Remove("workloads", "acme", "w"))
     it.yes(WORKLOADS, Remove("replicas", "acme", replica.name))
     it.yes(WORKLOADS, Move(target(it.get(replica)), State.RELEASED, term=it.term(WORKLOADS)))
-    let_go(it, made, WORKLOADS)
+    remove_finalizers(it, made, WORKLOADS)
     assert it.plane.read(key) is None
 
 
-def let_go(it: Furnished, obj: Any, identity: Any) -> None:
+def remove_finalizers(it: Furnished, obj: Any, identity: Any) -> None:
     """Take away the finalizers of an object that is being deleted."""
     now = it.get(obj)
     metadata = msgspec.structs.replace(now.metadata, finalizers=())
@@ -218,7 +218,7 @@ def test_a_tenants_own_caps_hold(cap: dict[str, int]) -> None:
     with pytest.raises(AssertionError, match="ObjectCapReached"):
         it.plane.workload("more", "globex")
     it.yes(ADMIN, Remove("workloads", "globex", "w0"))
-    let_go(it, it.plane.read("objects/workloads/globex/w0"), WORKLOADS)
+    remove_finalizers(it, it.plane.read("objects/workloads/globex/w0"), WORKLOADS)
     it.plane.workload("more", "globex")
 
 
@@ -276,7 +276,7 @@ def test_a_tenant_that_is_gone_leaves_no_ledgers() -> None:
     assert quota_ledger(it, "tenant:globex") is not None
     tenant = it.plane.read("objects/tenants/globex")
     it.yes(ADMIN, Remove("tenants", "", "globex"))
-    let_go(it, tenant, GARBAGE)
+    remove_finalizers(it, tenant, GARBAGE)
     assert it.get(tenant) is None
     for key in (keys.objects_ledger("globex"), keys.quota_ledger("tenant:globex")):
         assert it.plane.read(key) is None

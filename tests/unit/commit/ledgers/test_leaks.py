@@ -16,7 +16,7 @@ from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import Create, Propagation, Remove, Update
 from tests.furnished import ANN, GARBAGE, Furnished
 from tests.plane import SCHEDULER, WORKLOADS, accepted, refused
-from tests.unit.commit.letting_go import let_go, secret, with_finalizers
+from tests.unit.commit.finalizers import remove_finalizers, secret, with_finalizers
 
 HASH = "sha256:" + "0" * 64
 
@@ -35,7 +35,7 @@ def test_foreground_waits_for_the_collector() -> None:
     assert it.get(child) is None
     it.ask(ANN, Update(with_finalizers(it.get(owner))))
     assert it.get(owner) is not None
-    accepted(let_go(it, owner, GARBAGE, FOREGROUND_FINALIZER))
+    accepted(remove_finalizers(it, owner, GARBAGE, FOREGROUND_FINALIZER))
     assert it.get(owner) is None
 
 
@@ -73,7 +73,7 @@ def test_dependents_are_cut_loose_where_their_owner_is_deleted_without_them() ->
         refused(it.ask(GARBAGE, wrong), Reason.NOT_OWNER)
     refused(it.ask(WORKLOADS, disowned(1)), Reason.NOT_OWNER)
     it.yes(GARBAGE, disowned(1))
-    accepted(let_go(it, owner, GARBAGE, ORPHAN_FINALIZER))
+    accepted(remove_finalizers(it, owner, GARBAGE, ORPHAN_FINALIZER))
     assert it.get(owner) is None
     assert [it.name for it in it.get(child).metadata.owner_references] == ["other"]
 

@@ -42,7 +42,7 @@ from holdfast.model.requests import DropReservation, HoldCapacity, Unreserve
 from holdfast.model.time import Instant
 from tests.furnished import Furnished, counted
 from tests.plane import REPAIR, SCHEDULER, Plane, accepted, refused, target
-from tests.unit.commit.holding import hold
+from tests.unit.commit.capacity_requests import hold
 
 RESERVES = controller("reserves")
 

@@ -13,7 +13,7 @@ from holdfast.model.refusal import Reason
 from holdfast.model.requests import BindTogether, Move, NodeAction, Remove, Unreserve, Update
 from tests.furnished import GARBAGE, Furnished, counted
 from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, WORKLOADS, refused, target, template
-from tests.unit.commit.holding import ONE, drop, hold, used
+from tests.unit.commit.capacity_requests import ONE, drop, hold, used
 
 
 def test_a_reserved_place_is_charged_at_once_and_bound_without_a_second_charge() -> None:

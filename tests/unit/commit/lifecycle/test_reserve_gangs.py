@@ -12,7 +12,7 @@ from holdfast.model.refusal import Reason
 from holdfast.model.requests import BindTogether, CommitGang, Move, Unreserve
 from tests.furnished import Furnished, counted
 from tests.plane import REPAIR, SCHEDULER, WORKLOADS, accepted, refused, target
-from tests.unit.commit.holding import ONE, drop, hold, used
+from tests.unit.commit.capacity_requests import ONE, drop, hold, used
 
 
 class Gang:

@@ -14,7 +14,7 @@ from holdfast.model.kinds.template import DeviceRequest
 from holdfast.model.refusal import Reason
 from tests.furnished import Furnished, counted
 from tests.plane import NODES, SCHEDULER, refused, template
-from tests.unit.commit.holding import ONE, drop, hold, used
+from tests.unit.commit.capacity_requests import ONE, drop, hold, used
 
 RESERVES = who.controller("reserves")
 GPU = (DeviceRequest(device_class="gpu", memory="16Gi"),)

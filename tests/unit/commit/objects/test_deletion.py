@@ -28,7 +28,7 @@ from holdfast.model.requests import (
 )
 from tests.furnished import AGENT, ANN, ANONYMOUS, BOB, GARBAGE, Furnished, counted
 from tests.plane import ADMIN, NODES, WORKLOADS, accepted, refused, target, template
-from tests.unit.commit.letting_go import let_go, secret, with_finalizers
+from tests.unit.commit.finalizers import remove_finalizers, secret, with_finalizers
 
 OPERATOR = Identity(name="olga", groups=(OPERATORS,))
 
@@ -70,7 +70,7 @@ def test_a_finalizer_holds_an_object_until_its_owner_lets_go() -> None:
     it.yes(ANN, Remove("secrets", "acme", "s"))
     dying = it.get(made)
     assert dying.metadata.deletion_timestamp == it.plane.at()
-    accepted(let_go(it, made, ANN, "example.com/backup"))
+    accepted(remove_finalizers(it, made, ANN, "example.com/backup"))
     assert it.get(made) is None
 
 
@@ -113,11 +113,11 @@ def test_a_workload_waits_for_its_replicas_whatever_the_request_states() -> None
         it.ask(identity, Update(with_finalizers(it.get(it.web))))
         assert REPLICAS_FINALIZER in it.get(it.web).metadata.finalizers
     for identity in (WORKLOADS, GARBAGE):
-        refused(let_go(it, it.web, identity, REPLICAS_FINALIZER), Reason.WRONG_STATE)
+        refused(remove_finalizers(it, it.web, identity, REPLICAS_FINALIZER), Reason.WRONG_STATE)
     refused(it.ask(WORKLOADS, it.birth(it.web, 90)), Reason.TERMINATING)
     it.yes(WORKLOADS, Remove("replicas", "acme", replica.name))
     it.yes(WORKLOADS, Move(target(it.get(replica)), State.RELEASED, term=it.term(WORKLOADS)))
-    accepted(let_go(it, it.web, WORKLOADS, REPLICAS_FINALIZER))
+    accepted(remove_finalizers(it, it.web, WORKLOADS, REPLICAS_FINALIZER))
     assert it.get(it.web) is None
     refused(it.ask(WORKLOADS, it.birth(it.web, 91)), Reason.MISSING)
 
@@ -126,9 +126,9 @@ def test_a_living_workload_keeps_its_hold() -> None:
     """Otherwise a later deletion would not wait for the replicas that are born until then. [I5]"""
     it = Furnished()
     for identity in (WORKLOADS, GARBAGE):
-        refused(let_go(it, it.web, identity, REPLICAS_FINALIZER), Reason.WRONG_STATE)
+        refused(remove_finalizers(it, it.web, identity, REPLICAS_FINALIZER), Reason.WRONG_STATE)
     tenant = it.plane.read("objects/tenants/globex")
-    refused(let_go(it, tenant, GARBAGE, CONTENTS_FINALIZER), Reason.WRONG_STATE)
+    refused(remove_finalizers(it, tenant, GARBAGE, CONTENTS_FINALIZER), Reason.WRONG_STATE)
 
 
 def test_a_controller_that_lets_go_changes_nothing_else() -> None:
@@ -144,7 +144,7 @@ def test_a_controller_that_lets_go_changes_nothing_else() -> None:
 def test_a_successor_of_the_same_name_starts_from_scratch() -> None:
     it = Furnished()
     it.yes(ANN, Remove("workloads", "acme", "web"))
-    accepted(let_go(it, it.web, WORKLOADS, REPLICAS_FINALIZER))
+    accepted(remove_finalizers(it, it.web, WORKLOADS, REPLICAS_FINALIZER))
     again = it.plane.workload()
     refused(it.ask(WORKLOADS, it.birth(it.web, 1)), Reason.MISSING)
     it.yes(WORKLOADS, it.birth(again, 1))
@@ -155,11 +155,11 @@ def test_a_tenant_waits_for_all_that_is_in_it_and_takes_nothing_new() -> None:
     tenant = it.plane.create(Tenant(ObjectMeta(name="brief")))
     held = it.plane.create(secret(namespace="brief"))
     it.yes(ADMIN, Remove("tenants", "", "brief"))
-    refused(let_go(it, tenant, GARBAGE, CONTENTS_FINALIZER), Reason.WRONG_STATE)
-    refused(let_go(it, tenant, WORKLOADS, CONTENTS_FINALIZER), Reason.NOT_OWNER)
+    refused(remove_finalizers(it, tenant, GARBAGE, CONTENTS_FINALIZER), Reason.WRONG_STATE)
+    refused(remove_finalizers(it, tenant, WORKLOADS, CONTENTS_FINALIZER), Reason.NOT_OWNER)
     refused(it.ask(ADMIN, Create(secret("t", namespace="brief"))), Reason.TERMINATING)
     it.yes(GARBAGE, Remove("secrets", "brief", held.name))
-    accepted(let_go(it, tenant, GARBAGE, CONTENTS_FINALIZER))
+    accepted(remove_finalizers(it, tenant, GARBAGE, CONTENTS_FINALIZER))
     assert it.get(tenant) is None
 
 
@@ -173,10 +173,10 @@ def test_a_reservation_keeps_its_tenant_from_going() -> None:
     it.yes(WORKLOADS, Remove("replicas", "globex", replica.name))
     it.yes(WORKLOADS, Move(target(it.get(replica)), State.RELEASED, term=it.term(WORKLOADS)))
     it.yes(GARBAGE, Remove("workloads", "globex", "w"))
-    accepted(let_go(it, workload, WORKLOADS, REPLICAS_FINALIZER))
-    refused(let_go(it, tenant, GARBAGE, CONTENTS_FINALIZER), Reason.WRONG_STATE)
+    accepted(remove_finalizers(it, workload, WORKLOADS, REPLICAS_FINALIZER))
+    refused(remove_finalizers(it, tenant, GARBAGE, CONTENTS_FINALIZER), Reason.WRONG_STATE)
     it.yes(GARBAGE, Remove("reservations", "globex", replica.status.reservation))
-    accepted(let_go(it, tenant, GARBAGE, CONTENTS_FINALIZER))
+    accepted(remove_finalizers(it, tenant, GARBAGE, CONTENTS_FINALIZER))
     assert counted(it.plane) == {}
 
 

@@ -15,7 +15,7 @@ from holdfast.model.refusal import Reason
 from holdfast.model.requests import HoldCapacity, Propagation, Remove, Update
 from tests.furnished import ANN, GARBAGE, Furnished, counted
 from tests.plane import ADMIN, REPAIR, SCHEDULER, WORKLOADS, accepted, refused, template
-from tests.unit.commit.letting_go import let_go, with_finalizers
+from tests.unit.commit.finalizers import remove_finalizers, with_finalizers
 
 
 @pytest.mark.parametrize("identity", [ANN, ADMIN, WORKLOADS])
@@ -107,7 +107,7 @@ def test_a_released_replica_is_deleted_at_once_unless_a_finalizer_holds_it() -> 
     foreground = Remove("replicas", "acme", released.name, propagation=Propagation.FOREGROUND)
     it.yes(WORKLOADS, foreground)
     assert it.get(released).metadata.finalizers == (FOREGROUND_FINALIZER,)
-    accepted(let_go(it, released, GARBAGE, FOREGROUND_FINALIZER))
+    accepted(remove_finalizers(it, released, GARBAGE, FOREGROUND_FINALIZER))
     assert it.get(released) is None
     other = it.released()
     it.yes(WORKLOADS, Remove("replicas", "acme", other.name))
@@ -172,7 +172,7 @@ def test_a_reservation_that_must_wait_for_a_finalizer_holds_nothing_meanwhile() 
     waiting = it.get(lane)
     assert (waiting.status.phase, waiting.status.claims) == (ReservationPhase.RELEASED, ())
     assert counted(it.plane) == {}
-    accepted(let_go(it, lane, GARBAGE, FOREGROUND_FINALIZER))
+    accepted(remove_finalizers(it, lane, GARBAGE, FOREGROUND_FINALIZER))
     assert it.get(lane) is None
 
 

@@ -21,8 +21,8 @@ def secret(name: str = "s", *owners: Any, namespace: str = "acme", **meta: Any) 
     return Secret(metadata)
 
 
-def let_go(it: Furnished, obj: Any, identity: Identity, *names: str) -> Any:
-    """Ask for the finalizers to be taken away."""
+def remove_finalizers(it: Furnished, obj: Any, identity: Identity, *names: str) -> Any:
+    """Request the removal of finalizers."""
     now = it.get(obj)
     rest = tuple(name for name in now.metadata.finalizers if name not in names)
     metadata = msgspec.structs.replace(now.metadata, finalizers=rest)
