@@ -199,7 +199,7 @@ def test_lists_one_after_the_other_share_a_connection(tmp_path: Path) -> None:
                 await one.machine.until(lambda: Reached in map(type, one.news(stream)))  # noqa: B023
                 await one.perform(Leave(stream))
                 assert sorted(names(one.news(stream)[:-1])) == ["a", "critical"]
-                way = one.remote._way(ADMIN, SERVERS)
+                way = one.remote.connections(ADMIN, SERVERS)
                 connector: Any = way.transport._session.connector
                 shown |= {handler for line in connector._conns.values() for handler, _ in line}
             assert len(shown) == 1

@@ -209,7 +209,7 @@ def test_a_joiner_shows_its_token_only_to_the_plane_that_it_is_for(tmp_path: Pat
         with pytest.raises(Invalid, match="does not belong to the plane of the join token"):
             await join_or_load((plane.url,), "n1", folder / "agent", text.text)
         sent = foreign.pem + plane.access().ca
-        pinned = node_join._proven(sent, b"", parse(text.text))
+        pinned = node_join.verified_authorities(sent, b"", parse(text.text))
         assert pinned == (foreign.pem, b"")
         with pytest.raises(Unavailable):
             await join_or_load(("https://127.0.0.1:1",), "n1", folder / "agent", text.text)

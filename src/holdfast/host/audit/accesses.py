@@ -138,7 +138,7 @@ class AccessRecorder:
 
     def failed(self, source: str, credential: str) -> None:
         """Count a failed authentication."""
-        self._turn()
+        self.end_window()
         if source not in self._sources:
             if len(self._sources) >= FAILED_SOURCES_MAX:
                 source, credential = OTHERS, ""
@@ -155,7 +155,7 @@ class AccessRecorder:
 
     def _landed(self, said: Mutation, *, kept: bool) -> _Landed:
         """Return the future of the record, which may be shared. Raises Overloaded."""
-        self._turn()
+        self.end_window()
         form = self._short(said) if kept else self._whole(said)
         found = self._alike.get(form)
         if found is not None and not found.failed:
@@ -204,7 +204,7 @@ class AccessRecorder:
             return short
         return Mutation(who=said.who, verb=said.verb)
 
-    def _turn(self) -> None:
+    def end_window(self) -> None:
         """Turn the counts of a finished window into records."""
         now_ms = self._now_ms()
         if now_ms < self._window_ms + WINDOW_MS:
@@ -238,7 +238,7 @@ class AccessRecorder:
                 async with asyncio.timeout(max(0.1, left_s)):
                     await self._wake.wait()
             except TimeoutError:
-                self._turn()
+                self.end_window()
             self._wake.clear()
             await self.flush()
 

@@ -147,10 +147,10 @@ class ApiClient:
         # Revoked servers: connections to them end, and none is made.
         self.revoked = RevokedServers(self._turn_away)
         self.on_revoked: Callable[[], None] = lambda: None
-        self._turning: set[asyncio.Task[None]] = set()
+        self.reconnects: set[asyncio.Task[None]] = set()
         self._accesses = {name: self._guarded(it) for name, it in accesses.items()}
         self._rng: Rng = rng if rng is not None else random.SystemRandom()
-        self._ways: dict[tuple[str, str], _Way] = {}
+        self._ways: dict[tuple[str, str], _Connections] = {}
         # All identities share what one learns about the reachability of a server.
         self._reachable = Reachable()
         # Servers that were not configured but discovered.
@@ -186,11 +186,11 @@ class ApiClient:
         """See `Peers`."""
         if not is_batched(body):
             return None
-        return self._way(sender, to).bundles.submit(body, timeout_s)
+        return self.connections(sender, to).bundles.submit(body, timeout_s)
 
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
         """Return the answer of the servers, or of the one with this address."""
-        way = self._way(sender, to)
+        way = self.connections(sender, to)
         if is_batched(body):
             return await way.bundles.ask(body, timeout_s)
         wanted = api_call(sender, body)
@@ -203,12 +203,12 @@ class ApiClient:
 
     async def run(self, sender: Identity, to: str, wanted: ApiCall, timeout_s: float) -> Any:
         """Make a call of the shell itself. Return what its reader makes of the answer."""
-        return wanted.read(await self._way(sender, to).send(wanted, timeout_s))
+        return wanted.read(await self.connections(sender, to).send(wanted, timeout_s))
 
     def follow(self, sender: Identity, to: str, body: Any) -> AsyncGenerator[Any, None]:
         """Yield the servers' events of a kind."""
         invariant(isinstance(body, Follow), f"servers cannot watch {type(body).__name__}")
-        return watch_events(self._way(sender, to).transport, body)
+        return watch_events(self.connections(sender, to).transport, body)
 
     def access(self, name: str) -> Access:
         """Return the present credentials of this identity."""
@@ -226,7 +226,7 @@ class ApiClient:
     ) -> None:
         """Send one server something to store. Raises Unavailable, or Rejected if it never will."""
         wanted = ApiCall("POST", path, _unread, body, headers=_JSON_BODY)
-        answer = await self._way(sender, to).send(wanted, timeout_s)
+        answer = await self.connections(sender, to).send(wanted, timeout_s)
         if 400 <= answer.code < 500 and answer.code not in (408, 429):
             raise Rejected(f"{to} refused the records: {answer.code} {answer.reason}")
         if not answer.is_good:
@@ -239,8 +239,8 @@ class ApiClient:
         """Reconnect after another server was revoked: open connections may lead to it."""
         self.on_revoked()
         task = asyncio.get_running_loop().create_task(self._connect_again())
-        self._turning.add(task)
-        task.add_done_callback(self._turning.discard)
+        self.reconnects.add(task)
+        task.add_done_callback(self.reconnects.discard)
 
     async def _connect_again(self) -> None:
         for (name, _), way in list(self._ways.items()):
@@ -254,14 +254,16 @@ class ApiClient:
         for way in ways:
             await way.close()
 
-    def _way(self, sender: Identity, to: str) -> _Way:
+    def connections(self, sender: Identity, to: str) -> _Connections:
         found = self._ways.get((sender.name, to))
         if found is None:
             access = self._accesses.get(sender.name)
             if access is None:
                 known = ", ".join(self._accesses)
                 raise InvariantBroken(f"{sender.name} has no certificate here, only {known}")
-            found = self._ways[sender.name, to] = _Way(self._to(access, to), self._reachable)
+            found = self._ways[sender.name, to] = _Connections(
+                self._to(access, to), self._reachable
+            )
             if to == SERVERS:
                 found.transport.learn(self._learnt)
         return found
@@ -282,7 +284,7 @@ def _unread(answer: HttpAnswer) -> HttpAnswer:
     return answer
 
 
-class _Way:
+class _Connections:
     """The connections of one identity to all servers, or to a certain one."""
 
     def __init__(self, access: Access, reachable: Reachable) -> None:

@@ -110,7 +110,7 @@ class Transport:
         access.check()
         self._given = [server.rstrip("/") for server in access.servers]
         self._servers = list(self._given)
-        self._reachable = reachable if reachable is not None else Reachable()
+        self.reachable = reachable if reachable is not None else Reachable()
         self._current = 0
         self._away_until = 0.0
         self._agent = agent
@@ -124,7 +124,7 @@ class Transport:
     def server(self) -> str:
         """Return the server that is asked next."""
         at = self._current
-        chosen = self._reachable.choose(self._servers[at:] + self._servers[:at])
+        chosen = self.reachable.choose(self._servers[at:] + self._servers[:at])
         # It stays with this one: returning to a server that hangs would cost another timeout.
         self._current = self._servers.index(chosen)
         return chosen
@@ -161,7 +161,7 @@ class Transport:
                 method, server + path, params=query, data=body, headers=headers, timeout=timeout
             ) as response:
                 body = await response.read()
-                self._reachable.answered(server)
+                self.reachable.answered(server)
                 return HttpAnswer(
                     response.status,
                     body,
@@ -198,7 +198,7 @@ class Transport:
 
     def fault(self, server: str) -> None:
         """Avoid this server for a while."""
-        self._reachable.failed(server)
+        self.reachable.failed(server)
         if self._servers[self._current] == server:
             self._current = (self._current + 1) % len(self._servers)
 

@@ -183,7 +183,7 @@ async def agent(settings: AgentSettings, say: Say = lambda text: None) -> Compon
     try:
         return await _agent(settings, node, directory_lock, say)
     except BaseException:
-        directory_lock.let_go()
+        directory_lock.release()
         raise
 
 

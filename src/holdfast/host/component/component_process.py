@@ -194,7 +194,7 @@ class Component:
             await self._discovery.stop()
         await self._api_client.close()
         if self._directory_lock is not None:
-            self._directory_lock.let_go()
+            self._directory_lock.release()
 
 
 def _performers(runtime: NodeRuntime | None, outbox: Outbox | None) -> dict[type[Any], Performer]:

@@ -143,10 +143,10 @@ def _disk_bytes(data: Path) -> int:
     """
     there = next(path for path in (data, *data.absolute().parents) if path.exists())
     about = os.statvfs(there)
-    return about.f_bavail * about.f_frsize + _used_bytes(data)
+    return about.f_bavail * about.f_frsize + used_bytes(data)
 
 
-def _used_bytes(folder: Path) -> int:
+def used_bytes(folder: Path) -> int:
     used = seen = 0
     for at, _, names in os.walk(folder, onerror=None):
         for name in names:

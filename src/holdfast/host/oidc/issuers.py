@@ -65,7 +65,7 @@ class Issuers:
     ) -> None:
         self.known = {it.issuer: KnownIssuer(it) for it in configs}
         self._now_s, self._monotonic_s = now_s, monotonic_s
-        self._remembered: dict[bytes, VerifiedToken] = {}
+        self.verified_tokens: dict[bytes, VerifiedToken] = {}
         # Accepted and refused tokens, by issuer and reason.
         self.outcomes: Counter[tuple[str, str]] = Counter()
 
@@ -83,11 +83,11 @@ class Issuers:
 
     def _verified(self, text: str) -> VerifiedToken:
         digest = hashlib.sha256(text.encode(errors="replace")).digest()
-        remembered = self._remembered.get(digest)
+        remembered = self.verified_tokens.get(digest)
         if remembered is not None:
             if self._still_counts(remembered):
                 return remembered
-            del self._remembered[digest]
+            del self.verified_tokens[digest]
         issuer = ""
         try:
             opened = envelope.parse_token(text)
@@ -97,9 +97,9 @@ class Issuers:
         except TokenRefused as refused:
             self._count(issuer, refused.reason)
             raise
-        if len(self._remembered) >= REMEMBERED_MAX:
-            self._remembered.clear()
-        self._remembered[digest] = found
+        if len(self.verified_tokens) >= REMEMBERED_MAX:
+            self.verified_tokens.clear()
+        self.verified_tokens[digest] = found
         return found
 
     def _still_counts(self, verified: VerifiedToken) -> bool:

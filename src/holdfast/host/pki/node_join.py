@@ -308,7 +308,7 @@ async def _authority(servers: tuple[str, ...], token: JoinToken) -> tuple[bytes,
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failure = Unavailable(f"{server}: {error or 'no answer in time'}")
                 continue
-            found = _proven(pem, text, token)
+            found = verified_authorities(pem, text, token)
             if found is not None:
                 return found
             failure = Invalid(
@@ -332,7 +332,7 @@ async def _bounded(content: aiohttp.StreamReader) -> bytes:
     return body
 
 
-def _proven(pem: bytes, text: bytes, token: JoinToken) -> tuple[bytes, bytes] | None:
+def verified_authorities(pem: bytes, text: bytes, token: JoinToken) -> tuple[bytes, bytes] | None:
     """Return the authorities that the one in the token vouches for, or that one alone: everything
     else in the answer is unverified.
     """

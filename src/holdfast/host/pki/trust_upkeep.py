@@ -71,7 +71,7 @@ class TrustUpkeep:
         self._settings, self._trust, self._store = settings, trust, store
         self._applied, self._ended = applied, ended
         self._turn = asyncio.Lock()
-        self._due = _due(trust)
+        self._due = renewal_due(trust)
 
     @property
     def authorities(self) -> CertificateAuthorities:
@@ -102,7 +102,7 @@ class TrustUpkeep:
             if datetime.now(UTC) < self._due:
                 return
             self._due = datetime.now(UTC) + timedelta(seconds=AGAIN_S)
-            await self._use(await asyncio.to_thread(_renewed, self._settings, self._trust))
+            await self._use(await asyncio.to_thread(renew_trust, self._settings, self._trust))
 
     async def _follow(self) -> None:
         text, revision = await stored_bundle(self._store)
@@ -138,7 +138,7 @@ class TrustUpkeep:
     async def _use(self, fresh: Trust) -> None:
         self._trust = fresh
         await self._applied(fresh)
-        self._due = await asyncio.to_thread(_due, fresh)
+        self._due = await asyncio.to_thread(renewal_due, fresh)
 
 
 def _kept(settings: ServerSettings, text: bytes) -> Trust:
@@ -152,7 +152,7 @@ def _kept(settings: ServerSettings, text: bytes) -> Trust:
     return establish(settings)
 
 
-def _renewed(settings: ServerSettings, trust: Trust) -> Trust:
+def renew_trust(settings: ServerSettings, trust: Trust) -> Trust:
     # Only loaded: a missing authority must not be created again under a running plane.
     there, ours = CertificateAuthorities.load(settings.pki_directory), trust.authorities
     if there.bundle.generation > ours.bundle.generation:
@@ -166,6 +166,6 @@ def _renewed(settings: ServerSettings, trust: Trust) -> Trust:
     return establish(settings)
 
 
-def _due(trust: Trust) -> datetime:
+def renewal_due(trust: Trust) -> datetime:
     files = (trust.server[0].read_bytes(), trust.peer[0].read_bytes(), trust.admin.certificate)
     return min(moment(pem, RENEW_FROM) for pem in files)

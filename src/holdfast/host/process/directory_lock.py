@@ -24,7 +24,7 @@ _NAME = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 class DirectoryLock:
-    """A directory that this process holds until `let_go`, and its `installation` id."""
+    """A directory that this process holds until `release`, and its `installation` id."""
 
     def __init__(self, folder: Path, node: str) -> None:
         """Raises Conflict when another process has it, Unavailable when it cannot be used."""
@@ -37,7 +37,7 @@ class DirectoryLock:
             self._take(folder, node)
             self.installation = _installation(folder, self._lock)
         except BaseException:
-            self.let_go()
+            self.release()
             raise
 
     def _take(self, folder: Path, node: str) -> None:
@@ -56,7 +56,7 @@ class DirectoryLock:
             # A full disk does not prevent the lock; only the message above lacks the process id.
             return
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release the directory."""
         if self._lock >= 0:
             os.close(self._lock)

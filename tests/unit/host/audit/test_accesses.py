@@ -65,7 +65,7 @@ class Desk:
     async def over(self) -> list[Mutation]:
         """Return all records once the window is over."""
         self.now_ms += WINDOW_MS
-        self.accesses._turn()
+        self.accesses.end_window()
         await self.accesses.flush()
         return self.told()
 

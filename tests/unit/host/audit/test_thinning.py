@@ -88,8 +88,8 @@ def test_a_tenant_that_floods_the_journal_pushes_out_nobody_but_itself(tmp_path:
     assert kept.size < KEEP + 2 * LIMITS.segment_bytes
     found = verify_segments([tmp_path], kept.head)
     assert found.is_whole, found.findings
-    let_go = sum(it.elided["loud"] for it in found.elided)
-    assert let_go + len(kept.of("loud")) == sum(mutation_of(it).namespace == "loud" for it in made)
+    elided = sum(it.elided["loud"] for it in found.elided)
+    assert elided + len(kept.of("loud")) == sum(mutation_of(it).namespace == "loud" for it in made)
 
 
 def test_without_shares_the_same_flood_removes_what_others_did(

@@ -27,7 +27,7 @@ class Scripted:
             settings = ServerSettings(data=folder / name, name=name, pki=folder / "pki")
         else:
             settings = ServerSettings(data=folder, name="scripted")
-        self._trust = establish(settings)
+        self.trust = establish(settings)
         self._replies = list(replies)
         self.seen: list[tuple[str, str, str]] = []
         self.bodies: list[bytes] = []
@@ -37,7 +37,7 @@ class Scripted:
     async def __aenter__(self) -> Scripted:
         self._runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._trust.context()).start()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self.trust.context()).start()
         self.url = f"https://127.0.0.1:{self._runner.addresses[0][1]}"
         return self
 
@@ -57,7 +57,7 @@ class Scripted:
         return Client(self.client_access(before), policy=HASTY)
 
     def client_access(self, before: tuple[str, ...] = ()) -> Access:
-        trust = self._trust
+        trust = self.trust
         return Access(
             servers=(*before, self.url),
             ca=trust.authorities.pem,

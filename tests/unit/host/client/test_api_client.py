@@ -23,7 +23,7 @@ YES = {"code": 200, "revision": 7, "replayed": False, "objects": []}
 
 
 def _remote(server: Scripted) -> ApiClient:
-    trust = server._trust
+    trust = server.trust
     access = Access(
         servers=(server.url,),
         ca=trust.authorities.pem,
@@ -46,7 +46,7 @@ def test_whoever_is_told_to_stay_away_sends_nothing_but_lifelines(tmp_path: Path
             for question in (Get("replicas", "b", "acme"), RetireLease("s", 1, 1)):
                 with pytest.raises(Unavailable, match="not sent"):
                     await remote.ask(ME, SERVERS, question, 5.0)
-            transport = remote._way(ME, SERVERS).transport
+            transport = remote.connections(ME, SERVERS).transport
             with pytest.raises(Unavailable, match="not sent"):
                 await anext(watch_events(transport, Follow("replicas")))
             assert len(server.seen) == 1

@@ -138,7 +138,7 @@ def test_requests_go_to_the_server_that_answers_once_one_has_hung(tmp_path: Path
                 hung_before = len(hung.seen)
                 for _ in range(5):
                     await client.transport.send("GET", "/a", timeout_s=5.0)
-                    client.transport._reachable.answered(hung.url)
+                    client.transport.reachable.answered(hung.url)
             return len(hung.seen) - hung_before, len(well.seen)
 
     assert asyncio.run(asked()) == (0, 5)

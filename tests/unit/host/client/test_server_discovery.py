@@ -73,7 +73,7 @@ def test_a_server_that_was_found_is_used_when_none_that_was_given_answers(tmp_pa
                 await remote.hand_in(ME, other.url, b"[]", 5.0, "/told")
                 asked_before = [path for _, path, _ in other.seen]
             # The given one is gone now.
-            transport = remote._way(ME, SERVERS).transport
+            transport = remote.connections(ME, SERVERS).transport
             with contextlib.suppress(Unavailable):
                 await transport.send("GET", "/first", timeout_s=5.0)
             for _ in range(3):
@@ -90,10 +90,10 @@ def test_a_server_that_was_found_is_used_when_none_that_was_given_answers(tmp_pa
 def test_an_alarm_is_sounded_once_for_each_server_that_no_longer_counts() -> None:
     """Its end is reported too. [H3]"""
     alarm = ServerLeaseAlarm()
-    assert alarm.news({}) == []
-    (lost,) = alarm.news({"two": 16_000})
+    assert alarm.messages({}) == []
+    (lost,) = alarm.messages({"two": 16_000})
     assert lost.startswith("server two has not renewed its lease for 16 s and no longer counts")
-    assert alarm.news({"two": 17_000}) == []
-    three, back = alarm.news({"three": 15_000})
+    assert alarm.messages({"two": 17_000}) == []
+    three, back = alarm.messages({"three": 15_000})
     assert three.startswith("server three has not")
     assert back.startswith("server two is back")

@@ -48,8 +48,8 @@ def test_the_disk_is_what_is_free_and_what_the_agents_own_work_has_of_it(tmp_pat
     used = tmp_path / "data" / "replicas" / "file"
     used.parent.mkdir(parents=True)
     used.write_bytes(b"x" * (3 << 20))
-    assert machine_facts._used_bytes(tmp_path / "data") >= 3 << 20
-    assert machine_facts._used_bytes(tmp_path / "nothing") == 0
+    assert machine_facts.used_bytes(tmp_path / "data") >= 3 << 20
+    assert machine_facts.used_bytes(tmp_path / "nothing") == 0
     for data in (tmp_path / "data", tmp_path / "nothing" / "yet"):
         found = machine_facts.complete_facts(NodeFacts(), data).capacity["disk"]
         assert quantity.capacity("disk", found) > 0

@@ -289,7 +289,7 @@ def test_what_is_remembered_is_bounded() -> None:
     rig = Rig()
     for number in range(3):
         rig.issuers.identity(SIGNER.token(claims(jti=str(number))))
-    remembered = rig.issuers._remembered
+    remembered = rig.issuers.verified_tokens
     assert len(remembered) == 3
     for number in range(REMEMBERED_MAX):
         remembered[number.to_bytes(4, "big")] = next(iter(remembered.values()))

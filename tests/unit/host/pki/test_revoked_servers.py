@@ -56,7 +56,7 @@ def test_a_revoked_server_is_not_spoken_with_although_its_certificate_is_good(
             assert await asked(remote, bad) == await asked(remote, good) == 200
             ca = remote.access(ME.name).ca
             remote.revoked.learn(told(tmp_path / "pki", BAD, now_ms()), ca)
-            await asyncio.gather(*remote._turning)
+            await asyncio.gather(*remote.reconnects)
             seen = len(bad.seen)
             with pytest.raises(Unavailable, match=f"the certificate of {BAD} was revoked"):
                 await asked(remote, bad)
@@ -79,7 +79,7 @@ def test_a_server_with_a_certificate_of_after_the_revocation_is_spoken_with(
             remote = ApiClient({ME.name: renewed.client_access()})
             ca = remote.access(ME.name).ca
             remote.revoked.learn(told(tmp_path / "pki", BAD, now_ms() - HOUR_MS), ca)
-            await asyncio.gather(*remote._turning)
+            await asyncio.gather(*remote.reconnects)
             assert await asked(remote, renewed) == 200
             await remote.close()
 
@@ -135,7 +135,7 @@ def test_whoever_can_reach_another_server_learns_it_although_the_revoked_one_kee
             async with asyncio.timeout(PATIENCE_S):
                 await learnt.wait()
             await discovering.stop()
-            await asyncio.gather(*remote._turning)
+            await asyncio.gather(*remote.reconnects)
             with pytest.raises(Unavailable, match="was revoked"):
                 await asked(remote, bad)
             await remote.close()

@@ -134,17 +134,20 @@ def test_whoever_joins_trusts_what_the_authority_of_its_token_vouches_for(
     rogue = CertificateAuthority.open(tmp_path / "rogue")
     text = sign_bundle(plane.begun, plane.both)
     for known in plane.both:
-        found = node_join._proven(plane.begun.pem, text, token_of(known))
+        found = node_join.verified_authorities(plane.begun.pem, text, token_of(known))
         assert found == (plane.begun.pem, text)
         # Of a plane that has gone on since: the authority of the token counts, and no other.
         later = token_of(known, plane.finished.generation)
-        assert node_join._proven(plane.begun.pem, text, later) == (known.pem, b"")
+        assert node_join.verified_authorities(plane.begun.pem, text, later) == (known.pem, b"")
     # What is sent along without a signature is not trusted.
     planted = plane.old.pem + rogue.pem
     forged = sign_bundle(begin_rotation(plane.first, rogue.pem), [rogue])
-    assert node_join._proven(planted, forged, token_of(plane.old)) == (plane.old.pem, b"")
+    assert node_join.verified_authorities(planted, forged, token_of(plane.old)) == (
+        plane.old.pem,
+        b"",
+    )
     done = sign_bundle(plane.finished, [plane.new])
-    assert node_join._proven(plane.finished.pem, done, token_of(plane.old)) is None
+    assert node_join.verified_authorities(plane.finished.pem, done, token_of(plane.old)) is None
     # A token that is made during a rotation is good after it.
     assert fingerprint(plane.begun.pem) == plane.new.fingerprint
 

@@ -52,7 +52,7 @@ def aged(settings: ServerSettings) -> Trust:
 
 
 def renewed(settings: ServerSettings, trust: Trust) -> datetime:
-    return trust_upkeep._due(trust_upkeep._renewed(settings, trust))
+    return trust_upkeep.renewal_due(trust_upkeep.renew_trust(settings, trust))
 
 
 def test_what_is_past_its_middle_is_renewed_and_what_is_not_stays(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_handshake_after_the_renewal_shows_the_new_certificate(tmp_path: Path)
     trust = aged(settings)
     server = ServerTls(trust)
     before = shown(server.context, trust)
-    server.take(trust_upkeep._renewed(settings, trust).context())
+    server.take(trust_upkeep.renew_trust(settings, trust).context())
     after = shown(server.context, trust)
     assert after != before
     assert after == ssl.PEM_cert_to_DER_cert(trust.server[0].read_text())

@@ -44,7 +44,7 @@ def test_a_second_process_is_told_who_has_it_and_gets_it_when_that_one_is_killed
         other.wait()
     held = DirectoryLock(tmp_path, "n1")
     assert held.installation == name
-    held.let_go()
+    held.release()
 
 
 def test_each_directory_has_a_name_of_its_own_and_keeps_it(tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_each_directory_has_a_name_of_its_own_and_keeps_it(tmp_path: Path) -> No
     for folder in ("one", "two", "one"):
         held = DirectoryLock(tmp_path / folder, "n1")
         names.append(held.installation)
-        held.let_go()
-        held.let_go()
+        held.release()
+        held.release()
     assert names[0] == names[2] != names[1]
     assert (tmp_path / "one" / INSTALLATION).stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "one" / LOCK).read_text() == f"{os.getpid()}\n"
@@ -61,7 +61,7 @@ def test_each_directory_has_a_name_of_its_own_and_keeps_it(tmp_path: Path) -> No
 
 def name_of(folder: Path) -> str:
     held = DirectoryLock(folder, "n1")
-    held.let_go()
+    held.release()
     return held.installation
 
 

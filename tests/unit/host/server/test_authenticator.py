@@ -41,11 +41,11 @@ class Line:
     """The part of a connection that is needed: its certificate in the form of the ssl module."""
 
     def __init__(self, issued: IssuedCertificate | None) -> None:
-        self._peer: dict[str, Any] = {}
+        self.peer: dict[str, Any] = {}
         if issued is not None:
             found = x509.load_pem_x509_certificate(issued.certificate)
             form = "%b %d %H:%M:%S %Y GMT"
-            self._peer = {
+            self.peer = {
                 "subject": tuple(((it.oid._name, it.value),) for it in found.subject),
                 "issuer": tuple(((it.oid._name, it.value),) for it in found.issuer),
                 "serialNumber": f"{found.serial_number:X}",
@@ -54,7 +54,7 @@ class Line:
             }
 
     def get_extra_info(self, name: str) -> Any:
-        return self._peer if name == "peercert" else None
+        return self.peer if name == "peercert" else None
 
 
 class Asking:
@@ -163,7 +163,7 @@ def test_a_certificate_counts_for_no_longer_than_the_server_allows(tmp_path: Pat
         young = Line(authority.issue("ann", life=life, now=now - timedelta(hours=23)))
         old = Line(authority.issue("ann", life=life, now=now - timedelta(hours=25)))
         foreign = Line(authority.issue("ann", life=life, now=now - timedelta(hours=25)))
-        foreign._peer["serialNumber"] = "0123456789ABCDEF"
+        foreign.peer["serialNumber"] = "0123456789ABCDEF"
         assert rig.who(young).name == "ann"
         for line in (old, foreign):
             with pytest.raises(CertificateEnded, match="has expired"):
@@ -177,7 +177,7 @@ def test_a_certificate_of_another_making_counts_by_its_first_date(tmp_path: Path
 
     async def story(rig: Rig) -> None:
         line = Line(CertificateAuthority.open(tmp_path).issue("ann", now=NOW))
-        line._peer["serialNumber"] = "0123456789ABCDEF"
+        line.peer["serialNumber"] = "0123456789ABCDEF"
         await rig.put(revocation("ann", NOW - HOUR))
         assert rig.who(line).name == "ann"
         await rig.put(revocation("ann", NOW - timedelta(minutes=4)))
