@@ -8,6 +8,8 @@ server-side apply does not affect it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from holdfast.commit.context import Context
@@ -28,7 +30,7 @@ from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadRevision
 from holdfast.model.lifecycle import Actor
-from holdfast.model.meta import Condition, Object
+from holdfast.model.meta import AnyObject, Condition, Object
 from holdfast.model.refusal import Reason, Refusal
 
 _SYSTEM = tuple(actor for actor in Actor if actor not in (Actor.USER, Actor.OPERATOR, Actor.AGENT))
@@ -157,6 +159,26 @@ WRITERS: dict[type[Object], Writers] = {
     WorkloadRevision: Writers(spec=(Actor.ROLLOUT,)),
     Endpoints: Writers(spec=(Actor.ENDPOINTS,)),
 }
+
+
+# Parts of a status that servers fill in when they answer. A client that writes a status it has
+# read sends them back; they are not stored.
+COMPUTED: dict[type[Object], tuple[str, ...]] = {
+    Quota: ("used", "used_revision", "used_at"),
+    Node: ("last_heartbeat",),
+}
+
+
+def without_computed(old: Object, new: AnyObject) -> AnyObject:
+    """A new status with the computed parts as they are stored, which is not at all."""
+    names = COMPUTED.get(type(new))
+    if names is None:
+        return new
+    before: Any = old
+    after: Any = new
+    stored = {name: getattr(before.status, name) for name in names}
+    status = msgspec.structs.replace(after.status, **stored)
+    return msgspec.structs.replace(new, status=status)
 
 
 def _not_owner(context: Context, obj: Object, what: str, owners: tuple[Actor, ...]) -> Refusal:

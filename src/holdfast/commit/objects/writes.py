@@ -40,6 +40,7 @@ from holdfast.commit.objects.field_writers import (
     is_maker,
     shared_with_people,
     status_refusal,
+    without_computed,
 )
 from holdfast.commit.objects.job_times import end_refusal, run_refusal, stamp_job_end
 from holdfast.commit.objects.preconditions import (
@@ -342,7 +343,7 @@ def rewrite(
 ) -> Outcome:
     """Admit a changed object and write it, unless nothing changed after all."""
     if subresource == STATUS:
-        new = keeping_no_effect(old, new)
+        new = without_computed(old, keeping_no_effect(old, new))
     admission = Admission(object=new, old=old)
     if subresource == STATUS:
         admission = Admission(object=stamp_job_end(context, old, new), old=old)
