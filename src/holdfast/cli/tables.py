@@ -34,7 +34,7 @@ class RowObject(msgspec.Struct, frozen=True):
     metadata: RowMetadata = RowMetadata()
 
 
-class Row(msgspec.Struct, frozen=True):
+class TableRow(msgspec.Struct, frozen=True):
     """One object."""
 
     cells: list[Any]
@@ -51,7 +51,7 @@ class ServerTable(msgspec.Struct, frozen=True, rename="camel"):
 
     metadata: TableMetadata = TableMetadata()
     column_definitions: list[ColumnDefinition] | None = None
-    rows: list[Row] = []
+    rows: list[TableRow] = []
 
 
 class TablePrinter:
@@ -79,7 +79,7 @@ class TablePrinter:
     def _shows(self, column: ColumnDefinition) -> bool:
         return column.priority == 0 or self._wide
 
-    def _cells(self, row: Row) -> list[str]:
+    def _cells(self, row: TableRow) -> list[str]:
         shown = zip(self._columns, row.cells, strict=False)
         cells = [_text(cell) for column, cell in shown if self._shows(column)]
         return [row.object.metadata.namespace, *cells] if self._namespaces else cells

@@ -76,8 +76,8 @@ def view(*objects: Object, now: Instant = NOW, told: int = 1_000) -> View:
     for effect in cache.step(Started({}), now).effects:
         if isinstance(effect, Open):
             mine = [it for it in objects if kind_of(it).plural == effect.body.plural]
-            news = [Present(it, int(it.metadata.resource_version) // 2) for it in mine]
-            cache.step(Pushed(effect.stream, (*news, Reached(told, ends_list=True))), now)
+            changes = [Present(it, int(it.metadata.resource_version) // 2) for it in mine]
+            cache.step(Pushed(effect.stream, (*changes, Reached(told, ends_list=True))), now)
     return View(cache, now)
 
 

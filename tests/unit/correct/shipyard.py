@@ -109,7 +109,7 @@ class Yard(Rig):
     # Time ----------------------------------------------------------------------------------------
 
     def ship(self, turns: int = 30, ms: int = TURN_MS) -> None:
-        """Let so many turns pass; note the fewest that were ready at any moment."""
+        """Let this many turns pass; note the fewest that were ready at any moment."""
         self.fewest = self.ready
         for _ in range(turns):
             self.run(ms)
@@ -170,5 +170,5 @@ def name_of(number: int, broken: str = "") -> str:
 
 
 def all_of(number: int, count: int) -> dict[int, str]:
-    """One version at so many places."""
+    """One version at this many ordinals."""
     return dict.fromkeys(range(count), str(number))

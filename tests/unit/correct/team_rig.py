@@ -72,7 +72,7 @@ class Rig:
         # Servers whose answer to a question is still on its way, and all questions so far.
         self.mute: set[str] = set()
         self.questions: list[str] = []
-        # When each server began to listen, and whom each heard at last.
+        # When each server started to listen, and its last heartbeats.
         self.listening_ms = dict.fromkeys(servers, 0)
         self.fate: Fate = lambda ask: DONE
         # Every write that was sent, and how many came of one step at most.
@@ -82,7 +82,7 @@ class Rig:
         self.leases_are_down = False
         # Kinds whose streams bring nothing, not even a sign of life.
         self.untold: set[str] = set()
-        # Kinds whose streams bring signs of life, but no news.
+        # Kinds whose streams bring bookmarks, but no changes.
         self.lossy: set[str] = set()
         self._bind_term: Term | None = None
         self.controllers: tuple[Controller, ...] = ()
@@ -178,17 +178,17 @@ class Rig:
                 continue
             prefix = keys.kind_prefix(kind_of_plural(plural))
             batch = self.plane.store.changes(prefix, after=after)
-            news: list[Any] = []
+            changed: list[Any] = []
             for change in batch.changes:
                 if change.value is not None:
                     obj = decode(change.key, change.value)
-                    news.append(Present(with_version(obj, change.revision), change.revision))
+                    changed.append(Present(with_version(obj, change.revision), change.revision))
                 else:
                     last = self._last_of(change.key, change.revision)
-                    news.append(Departed(with_version(last, change.revision), change.revision))
+                    changed.append(Departed(with_version(last, change.revision), change.revision))
             self.streams[stream] = (plural, batch.revision)
-            if news and plural not in self.lossy:
-                self._inbox.append(Pushed(stream, tuple(news)))
+            if changed and plural not in self.lossy:
+                self._inbox.append(Pushed(stream, tuple(changed)))
 
     def _last_of(self, key: str, revision: int) -> Any:
         """The object as it was before the revision at which it went."""
@@ -262,7 +262,7 @@ class Rig:
             accepted(self.plane.ask(SCHEDULER, bind(replica, node, self._bind_term)))
 
     def agents(self) -> None:
-        """Agents that start what is bound and stop what is to stop, where they are heard."""
+        """Agents that start what is bound and stop what is to stop, while heartbeats arrive."""
         for replica in self.all("replicas"):
             binding = replica.status.binding
             if binding is None or binding.node in self.silent:

@@ -172,7 +172,7 @@ def test_nothing_is_written_without_a_lease() -> None:
 
 
 def test_a_holder_that_is_not_acknowledged_any_more_stops() -> None:
-    """Renewals fail for longer than the lease lasts: no writes, though nobody took over. [K3]"""
+    """Renewals fail for longer than the lease lasts: no writes, though no other took over. [K3]"""
     rig = world()
     rig.turn()
     rig.leases_are_down = True
@@ -187,7 +187,7 @@ def test_a_holder_that_is_not_acknowledged_any_more_stops() -> None:
 
 
 def test_a_stale_epoch_is_taken_for_a_lost_lease() -> None:
-    """Somebody took over: the write is refused, and the lease is not believed any more. [K1, K2]"""
+    """Another took over: the write is refused, and the lease counts as lost. [K1, K2]"""
     rig = world()
     rig.turn()
     lease = rig.get("leases", "controller-workload")
@@ -299,7 +299,7 @@ def test_a_small_workload_does_not_wait_for_the_births_of_a_large_one(
     assert len(born) == 403
     before = born.index("small-0-0")
     assert {"small-1-0", "small-2-0"} <= set(born[before : before + 3])
-    # What was on its way when the small one was heard of, and two turns: for the workload itself
+    # What was in flight when the small one became known, and two turns: for the workload itself
     # and for its places.
     assert before <= 2 * asks + 2 * span
 

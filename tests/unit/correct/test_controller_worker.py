@@ -54,7 +54,7 @@ def test_every_request_is_about_one_object() -> None:
 
 
 def test_a_create_is_expected_to_be_seen_also_when_its_answer_shows_no_object() -> None:
-    """Servers leave out what its sender is told of anyway. [C3]"""
+    """Servers leave out what its sender receives anyway. [C3]"""
     it = replica()
     expected = [Expected("replicas", "acme", "web-0-0", 9, may_be_gone=False)]
     assert after_writing(Create(it), Accepted(9)) == expected

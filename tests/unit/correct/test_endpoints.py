@@ -57,7 +57,7 @@ def test_what_is_ready_is_listed_with_its_addresses_before_it_serves() -> None:
 
 
 def test_what_is_listed_and_ready_serves() -> None:
-    """Nobody else is spoken of, and nothing is written twice. [A6]"""
+    """No other replica is listed, and nothing is written twice. [A6]"""
     there = (workload(2), node(), listed(entry(), entry(1)))
     (told,) = asked(*there, serving(), serving(1, stage=Stage.SERVING))
     assert isinstance(told, ReportStage)
@@ -152,7 +152,7 @@ def test_who_leaves_a_large_list_is_waited_for_less() -> None:
 
 
 def test_the_further_lists_of_a_large_service_come_and_go_with_its_addresses() -> None:
-    """One who leaves changes his list alone; a list of nobody goes."""
+    """A leaving replica changes its list only; an empty list is removed."""
     many = [serving(ordinal, stage=Stage.SERVING) for ordinal in range(1_001)]
     made = [it.object for it in asked(workload(1_001), node(), *many)]
     assert [it.name for it in made] == ["web", "web.1"]

@@ -1,4 +1,4 @@
-"""How fast a controller does what nobody waits for."""
+"""The rate of background work."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.unit.correct.pictures import later
 
 
 def test_some_at_once_and_then_so_many_a_second() -> None:
-    """Whoever waits long gathers no more than the first burst. [I1]"""
+    """A long wait gathers no more than the first burst. [I1]"""
     pace = RateLimiter(per_s=10, burst=3)
     assert [pace.takes(later(0)) for _ in range(4)] == [True, True, True, False]
     assert not pace.takes(later(99))

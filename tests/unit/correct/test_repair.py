@@ -156,7 +156,7 @@ def test_what_was_not_told_yet_is_not_taken_for_gone() -> None:
 
 
 def test_a_node_concerns_its_replicas_only_when_its_life_changes() -> None:
-    """A node that reports new images wakes nobody."""
+    """A node that reports new images queues no key."""
     picture = view(node(), replica(), replica(State.FAILED, 1), replica(ordinal=2, node="other"))
     controller = RepairController()
     assert len(picture.found(BY_NODE, "node-a")) == 2
@@ -262,8 +262,8 @@ def test_running_work_that_its_node_forgot_is_stopped_and_released() -> None:
     rig.bind_all()
     rig.agents()
     term = rig.plane.term(NODES)
-    for word, mark in ((NodeAction.MARK, 0), (NodeAction.FENCE, 1)):
-        judge = JudgeNode("node-a", machine.metadata.uid, word, term, mark)
+    for action, mark in ((NodeAction.MARK, 0), (NodeAction.FENCE, 1)):
+        judge = JudgeNode("node-a", machine.metadata.uid, action, term, mark)
         accepted(rig.plane.ask(NODES, judge))
     rig.run()
     assert rig.states() == {"web-0-0": "Running"}

@@ -73,7 +73,7 @@ SILENT = (NodePhase.SUSPECT, NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST
 
 @pytest.mark.parametrize("phase", SILENT)
 def test_what_runs_on_a_silent_node_is_unknown_and_not_ready(phase: NodePhase) -> None:
-    """Whatever its last report says, and although nobody may mark a zone that went dark. It stays
+    """Whatever its last report says, and although no node of a silent zone may be marked. It stays
     bound, and what is not said to run is counted as before. [A6, I6, H3]"""
     mine = [
         replica(State.RUNNING, 0, stage=Stage.SERVING),
@@ -137,7 +137,7 @@ def test_replicas_of_the_current_template_are_counted_as_updated() -> None:
 
 
 def test_every_wait_has_a_reason() -> None:
-    """The scheduler's words, or that it has not spoken yet. [E3, A11]"""
+    """The scheduler's reasons, or that it has not tried yet. [E3, A11]"""
     full = Pending(reasons={"NodeFull": 3, "Tainted": 1})
     mine = [
         replica(State.PENDING, 0, pending=full),
@@ -152,7 +152,7 @@ def test_every_wait_has_a_reason() -> None:
 
 
 def test_reasons_and_sentences_are_bounded() -> None:
-    """Nobody can fill a workload's status by inventing reasons."""
+    """Invented reasons cannot fill a workload's status."""
     many = Pending(reasons={f"R{at:03}": 1 for at in range(100)})
     step = msgspec.structs.replace(record(State.FAILED, AGENT), evidence="x" * 5_000)
     got = counted(workload(1), [replica(State.PENDING, pending=many, transitions=(step,))])
@@ -244,7 +244,7 @@ def test_available_says_whether_all_that_are_wanted_are_ready(
 
 @pytest.mark.parametrize("kind", [WorkloadType.JOB, WorkloadType.CRON])
 def test_work_that_ends_is_counted_and_never_called_available(kind: WorkloadType) -> None:
-    """A job ends with Complete or Failed, which are somebody else's to say. [A9, A11]"""
+    """A job ends with Complete or Failed, which another controller writes. [A9, A11]"""
     job = told(workload(2, type=kind), [])
     assert condition(job.status.conditions, AVAILABLE) is None
     assert job.status.observed_generation == 1

@@ -43,7 +43,7 @@ def test_bound_says_whether_anything_waits_for_a_place(
 
 
 def test_what_is_tried_again_is_named_with_what_most_of_it_lacks() -> None:
-    """The reason is a word for machines, the message counts the others. [A12]"""
+    """The reason is for machines, the message counts the others. [A12]"""
     reasons = {"NodeFull": 2, "QuotaExceeded": 5, "ZoneMissing": 2, "A": 1, "B": 1}
     got = said(JOB, queued=6, pending_reasons=reasons)
     assert list(got) == [RETRYING]
@@ -53,7 +53,7 @@ def test_what_is_tried_again_is_named_with_what_most_of_it_lacks() -> None:
 
 
 def test_nothing_is_said_of_retries_before_there_were_any() -> None:
-    """Whoever has not been tried yet, or pauses after a crash, is not retried. [A12]"""
+    """A replica that was not tried yet, or pauses after a crash, is not retried. [A12]"""
     waits = {"WaitingForScheduler": 3, BACKOFF_REASON: 1}
     assert list(said(queued=3, pending_reasons=waits)) == [AVAILABLE, BOUND]
     before = (Condition(RETRYING, ConditionStatus.TRUE),)
@@ -63,7 +63,7 @@ def test_nothing_is_said_of_retries_before_there_were_any() -> None:
 
 
 def test_a_status_is_written_once_in_an_interval() -> None:
-    """The first news at once, what follows together, and nothing at rest. [I1]"""
+    """The first change at once, later ones together, and nothing at rest. [I1]"""
     controller, key = StatusController(200), ("acme", "web")
     one, two = view(workload(1), replica(State.PENDING)), view(workload(1), replica(State.BOUND))
     (first,) = controller.reconcile(one, key, TERM, NOW).requests

@@ -148,7 +148,7 @@ def disconnected() -> list[Any]:
     rig._open = lambda stream, plural, since: None  # type: ignore[method-assign]
     scaled(rig, 1)
     rig.run(31_000)
-    # Servers still answer questions; a picture that nobody keeps up is no ground for a verdict.
+    # Servers still answer questions; a stale cache is no ground for a verdict.
     rig.silent = {"node-a"}
     rig.run(120_000)
     assert rig.team.withheld
@@ -163,7 +163,7 @@ def lease_lost() -> list[Any]:
     rig.sent = []
     scaled(rig, 8)
     rig.run(60_000)
-    # What would still be on its way when somebody else has taken over.
+    # What would still be in flight when another has taken over.
     replica = rig.all("replicas")[0]
     stale = msgspec.structs.replace(term, epoch=term.epoch - 1)
     late = Evict(target(replica), Cause.SCALE_DOWN, term=stale)
@@ -191,7 +191,7 @@ def conflicts() -> list[Any]:
     def answer(request: Any) -> Any:
         if isinstance(request, Bind):
             tries.append(rig.now_ms)
-            return Refusal(Reason.NODE_FULL, "somebody was faster")
+            return Refusal(Reason.NODE_FULL, "another was faster")
         return real(request)
 
     rig._answer = answer  # type: ignore[method-assign]
@@ -207,7 +207,7 @@ def rollout_overdue() -> list[Any]:
     yard = Yard()
     yard.build(4, rolling(1))
     yard.want(template=version(2, broken="yes"))
-    # All that may be missing is missing; from here on only the deadline is news.
+    # All that may be missing is missing; from here on only the deadline changes anything.
     yard.ship(30)
     yard.sent = []
     yard.ship(120)

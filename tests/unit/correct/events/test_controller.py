@@ -1,4 +1,4 @@
-"""controller:events: what happens is told once, counted, bounded, and never a secret."""
+"""controller:events: each occurrence is recorded once, counted and bounded, and never a secret."""
 
 from __future__ import annotations
 

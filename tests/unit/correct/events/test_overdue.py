@@ -1,4 +1,4 @@
-"""What nobody here may mend is told to whoever can."""
+"""What no controller may repair is recorded for those who can."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def warnings(on: Rig) -> dict[tuple[str, str], str]:
 
 
 def test_a_deletion_that_waits_for_somebody_says_for_whom() -> None:
-    """A finalizer of somebody else is his to take away, however long it takes. [I4, SC13]"""
+    """Only the owner of a finalizer removes it, however long it takes. [I4, SC13]"""
     on = rig(GarbageController())
     web = on.plane.workload(replicas=0)
     finalizers = ("example.com/mine", *web.metadata.finalizers)
@@ -59,7 +59,7 @@ def test_a_deletion_that_waits_for_somebody_says_for_whom() -> None:
 
 
 def test_how_a_job_ended_is_never_behind() -> None:
-    """Its last word speaks of the spec that it ended under, whatever is changed later. [I4]"""
+    """Its final condition is about the spec that it ended under, whatever changes later. [I4]"""
     on = rig(StatusController())
     on.plane.workload(
         type=WorkloadType.JOB,
@@ -77,7 +77,7 @@ def test_how_a_job_ended_is_never_behind() -> None:
 
 
 def test_status_of_an_old_spec_is_told_and_taken_for_nothing_else() -> None:
-    """Whoever counts is behind; what is counted is not. [I4, H3, C6.9]"""
+    """The counting controller is behind; the replicas are not. [I4, H3, C6.9]"""
     on = rig()
     on.plane.workload(replicas=1)
     on.run(BEHIND_AFTER_MS - RESYNC_MS)
@@ -96,7 +96,7 @@ def test_status_that_keeps_up_is_no_news() -> None:
 
 
 def test_work_that_runs_on_a_lost_machine_waits_for_an_operators_word() -> None:
-    """Told, with the words to say; said, it goes, is replaced, and its share is free. [I3, I4]"""
+    """The event names the command; after it, the work is replaced and its share free. [I3, I4]"""
     on = rig(NodesController(), RepairController(), GarbageController())
     keep = template(on_disconnect=OnDisconnect.KEEP)
     on.plane.workload(replicas=1, template=keep)

@@ -1,4 +1,4 @@
-"""controller:garbage: leaks go, whatever is of use stays, and each is told apart by evidence."""
+"""controller:garbage: leaks are removed, useful objects stay, and evidence tells them apart."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def remove(on: Rig, plural: str, name: str, **more: Any) -> None:
     accepted(on.plane.ask(ADMIN, Remove(plural, "acme", name, **more)))
 
 
-# Servers say so often that nothing is missing; before that nobody may believe it.
+# How often servers confirm that nothing is missing; before that it is not certain.
 TOLD_MS = 16_000
 
 
@@ -189,7 +189,7 @@ def test_leaks_are_cleared_at_a_pace() -> None:
 
 
 def held(on: Rig, workload: Any, after_s: float) -> Any:
-    """Capacity held for a workload, for so long."""
+    """Capacity held for a workload, for this time."""
     uid = workload.metadata.uid
     return accepted(
         on.plane.ask(
@@ -368,7 +368,7 @@ def test_events_are_kept_for_an_hour_since_they_last_happened() -> None:
 
 
 def test_a_tenant_keeps_so_many_events_and_another_has_its_own() -> None:
-    """The oldest go, but none that is still news. [B6]"""
+    """The oldest are removed, but none that would be recorded again. [B6]"""
     on = rig()
     on.plane.tenant("other")
     event(on, "theirs", "other")

@@ -1,4 +1,4 @@
-"""Cron jobs: one run for each moment, whoever starts it, however late, wherever clocks are."""
+"""Cron jobs: one run for each scheduled time, however late, whatever the clocks show."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def known(**more: Any) -> CronStatus:
 
 
 def run(of: Workload, minutes: int, *, over: bool = False, dying: bool = False) -> Workload:
-    """The run of so many minutes after noon."""
+    """The run of this many minutes after noon."""
     made = run_of(of, NOON + timedelta(minutes=minutes))
     metadata = replaced(
         made.metadata,
@@ -119,7 +119,7 @@ def test_a_run_is_a_job_named_after_its_minute() -> None:
 
 
 def test_of_several_missed_moments_the_last_is_run_once() -> None:
-    """However long nobody was there."""
+    """However long no controller ran."""
     assert started(look(cron(), hours=30)) == [30 * 60]
     of = cron(status=known(last_schedule=NOON + timedelta(minutes=10)))
     assert started(look(of, minutes=29)) == [25]
@@ -195,7 +195,7 @@ def test_a_run_that_is_leaving_does_not_hold_up_the_next() -> None:
 
 
 def test_a_suspended_cron_job_starts_nothing_and_makes_up_for_nothing() -> None:
-    """Resuming is a change of the spec, from which on its schedule counts anew."""
+    """Resuming is a change of the spec, from which its schedule restarts."""
     of = cron(suspend=True)
     assert not started(look(of, minutes=62))
     metadata = replaced(of.metadata, generation=2)
@@ -392,7 +392,7 @@ def test_a_run_is_refused_that_was_started_before_or_is_not_due_or_is_somebodys_
 
 @pytest.mark.parametrize("state", ["suspended", "dying"])
 def test_no_run_is_born_once_its_cron_job_was_suspended_or_deleted(state: str) -> None:
-    """A controller that has not heard of it yet is refused. [A9]"""
+    """A controller that does not know it yet is refused. [A9]"""
     rig = rig_with()
     rig.run(1_000)
     of = rig.get("workloads", "web", "acme")

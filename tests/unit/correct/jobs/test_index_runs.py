@@ -120,7 +120,7 @@ def test_a_parallelism_of_nothing_pauses_a_job() -> None:
 
 
 def test_a_failure_is_tried_again_after_a_pause_and_counted_by_what_follows() -> None:
-    """The count goes with the replica, so nobody has to remember it. [I1, E5]"""
+    """The count goes with the replica, so no controller has to remember it. [I1, E5]"""
     waiting = run(job(1, retries=2), over(0, 1))
     assert (waiting.requests, waiting.wake_after_ms) == ((), 1_000)
     (birth,) = run(job(1, retries=2), over(0, 1), after_ms=1_000).requests
@@ -280,7 +280,7 @@ def test_only_what_is_in_the_account_is_cleared_away_and_the_last_are_kept() -> 
 
 
 def test_the_last_failed_one_of_an_index_stays_beside_its_successor() -> None:
-    """Somebody will want to look at it."""
+    """A user will want to inspect it."""
     mine = [over(0, 1), over(0, 1, 1), replica(State.RUNNING, 0, 2)]
     assert short(run(job(1), *mine)) == [("Remove replicas", "web-0-0")]
 
@@ -383,7 +383,7 @@ def unborn(replica: Replica, name: str) -> ObjectMeta:
 
 @pytest.mark.parametrize("ordinal", [0, 7])
 def test_no_birth_of_a_complete_or_unknown_index_is_accepted(ordinal: int) -> None:
-    """Whoever asks for it, also under a lease that was good once."""
+    """Any sender is refused, also under a lease that was valid once."""
     rig = rig_with(completions=2, parallelism=1)
     rig.run()
     end(rig)

@@ -34,7 +34,7 @@ def world(*names: str, zone: str = "eu-west-a", **more: Any) -> Rig:
 
 
 def listened(controller: NodesController, for_ms: int, *nodes: Node) -> None:
-    """The nodes become known, and for so long one server answers that it heard nobody."""
+    """The nodes become known, and for this time a server reports no heartbeat."""
     for it in nodes:
         controller.reconcile(view(*nodes), ("", it.name), TERM, NOW)
     answer = HeartbeatReport("s1", 2 * LOSE_AFTER_MS, {}, FenceTiming())
@@ -116,18 +116,18 @@ def test_a_marked_node_that_is_heard_again_is_cleared() -> None:
 
 
 def test_a_renewal_from_before_the_mark_does_not_clear_it() -> None:
-    """A server tells late whom it heard; only what came after the mark speaks against it. [H4]"""
+    """A server reports late; only a heartbeat after the mark clears it. [H4]"""
     controller, key = NodesController(), ("", "node-a")
     marked = view(node(phase=NodePhase.UNKNOWN, mark=4))
     controller.reconcile(marked, key, TERM, NOW)
-    words = []
+    actions = []
     for age_ms in (3_001, 3_000, 2_999):
         answer = HeartbeatReport("s1", 10_000_000, {"node-a": age_ms}, FenceTiming())
         now = later(3_000)
         controller.answered(HeartbeatQuery(), "s1", answer, now.monotonic_ms, now)
         plan = controller.reconcile(marked, key, TERM, now)
-        words.append([(it.word, it.mark) for it in plan.requests])
-    assert words == [[], [], [(NodeAction.CLEAR, 4)]]
+        actions.append([(it.word, it.mark) for it in plan.requests])
+    assert actions == [[], [], [(NodeAction.CLEAR, 4)]]
 
 
 def test_a_new_tenure_restarts_the_countdown_of_the_fence() -> None:
@@ -148,14 +148,14 @@ def test_a_new_term_of_the_same_team_restarts_it_as_well() -> None:
     marked = view(node(phase=NodePhase.UNKNOWN, mark=1))
     listened(controller, 60_000, node(phase=NodePhase.UNKNOWN, mark=1))
     again = Term(TERM.scope, TERM.epoch + 1)
-    words = []
+    actions = []
     for ms in range(60_000, 120_001, 2_000):
         now = later(ms)
         plan = controller.reconcile(marked, key, again, now)
-        words += [ms for it in plan.requests if it.word is NodeAction.FENCE]
+        actions += [ms for it in plan.requests if it.word is NodeAction.FENCE]
         answer = HeartbeatReport("s1", LOSE_AFTER_MS, {}, FenceTiming())
         controller.answered(HeartbeatQuery(), "s1", answer, now.monotonic_ms, now)
-    assert words[0] == 60_000 + FenceTiming().fence_after_ms
+    assert actions[0] == 60_000 + FenceTiming().fence_after_ms
 
 
 def test_the_countdown_begins_when_the_mark_is_seen_though_its_answer_was_lost() -> None:
@@ -182,7 +182,7 @@ def test_most_of_a_zone_silent_marks_nobody_and_says_why() -> None:
     assert [rig.phase(name) for name in NAMES] == ["Suspect", "Suspect", "Suspect", "Ready"]
     held = rig.controller("nodes").limits.held
     assert held == {"eu-west/eu-west-a": "3 of 4 nodes of zone eu-west/eu-west-a are silent"}
-    # The zone may be dead, and the replicas last said that they run: nobody knows.
+    # The zone may be dead, and the replicas last reported that they run: that is unknown.
     (service,) = rig.all("workloads")
     progress = service.status.progress
     assert (progress.bound, progress.unknown, progress.starting + progress.ready) == (4, 3, 1)
@@ -193,7 +193,7 @@ def test_most_of_a_zone_silent_marks_nobody_and_says_why() -> None:
 
 
 def test_a_node_whose_mark_is_held_back_is_suspected_all_the_same() -> None:
-    """Also if nobody found the time before a mark was due: it must not pass for one that is heard,
+    """Also if a mark was already due before the first check: it must not count as healthy,
     and takes no new work. [H4, N3]"""
     controller, nodes = NodesController(), tuple(node(name) for name in NAMES)
     listened(controller, 100_000, *nodes)
@@ -218,7 +218,7 @@ def test_a_fence_waits_while_most_of_its_zone_is_silent() -> None:
 
 
 def test_a_server_that_begins_anew_does_not_lift_the_brake() -> None:
-    """All silence counts from then, so nobody knows how silent the zone is. [SC6, N3]"""
+    """All silence counts from then, so the share of silent nodes is unknown. [SC6, N3]"""
     rig = world()
     rig.silent = {"node-a"}
     until(rig, "node-a", "Unknown")
@@ -243,7 +243,7 @@ def test_another_zone_is_not_held_back() -> None:
 
 
 def test_marks_are_rate_limited_per_zone() -> None:
-    """Eight of twenty fall silent at once: so many at a time. [I1]"""
+    """Eight of twenty become silent at once: only a few are marked at a time. [I1]"""
     names = tuple(f"node-{at:02}" for at in range(20))
     rig = world(*names)
     rig.silent = set(names[:8])
@@ -268,7 +268,7 @@ def test_nobody_is_suspected_while_the_servers_do_not_answer() -> None:
 
 
 def test_nobody_is_suspected_soon_after_a_server_began_to_listen() -> None:
-    """A server that just started has heard nobody. [H4]"""
+    """A server that just started has received no heartbeat. [H4]"""
     rig = world()
     rig.silent = {"node-a"}
     rig.run(15_000)
@@ -299,7 +299,7 @@ def test_a_node_without_an_agent_is_marked_like_any_other() -> None:
 
 
 def test_a_fenced_node_is_lost_after_a_long_time() -> None:
-    """Six hours of silence that somebody listened to; less than that is not enough. [A7]"""
+    """Six hours of observed silence; less than that is not enough. [A7]"""
     controller, key, fenced = (
         NodesController(),
         ("", "node-a"),
@@ -329,8 +329,8 @@ def test_a_node_that_has_just_registered_is_not_silent() -> None:
     """The silence of its last life is not its own. [C7.3, N3]"""
     controller, key = NodesController(), ("", "node-a")
     listened(controller, 60_000, node())
-    (word,) = controller.reconcile(view(node()), key, TERM, later(60_000)).requests
-    assert word.word is NodeAction.SUSPECT
+    (request,) = controller.reconcile(view(node()), key, TERM, later(60_000)).requests
+    assert request.word is NodeAction.SUSPECT
     reborn = view(node(incarnation=2))
     assert controller.reconcile(reborn, key, TERM, later(60_000)).requests == ()
 
@@ -342,7 +342,7 @@ def test_the_same_word_has_the_same_operation_until_it_is_said() -> None:
     first = controller.reconcile(view(ready), ("", "node-a"), TERM, later(60_000))
     second = controller.reconcile(view(ready), ("", "node-a"), TERM, later(60_500))
     assert first.requests == second.requests
-    # However long it was silent: that it is heard again must take back a mark on its way.
+    # However long it was silent: a heartbeat must invalidate a mark in flight.
     assert first.requests[0].word is NodeAction.SUSPECT
 
 
@@ -373,7 +373,7 @@ def points(calm: Rig) -> range:
 
 
 def test_a_crash_after_any_write_of_a_node_loss_ends_in_the_same_state() -> None:
-    """The countdown may begin anew, so it takes longer; nothing else differs. [C7.4, K2, C6.4]"""
+    """The countdown may restart, so it takes longer; nothing else differs. [C7.4, K2, C6.4]"""
     calm = world()
     expected = loss(calm)
     assert (expected[0], expected[4]) == ("Fenced", 1)

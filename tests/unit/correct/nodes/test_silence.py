@@ -1,4 +1,4 @@
-"""Silence counts only as far as the word of every live server reaches."""
+"""Silence counts only as far as the reports of all live servers reach."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GONE_MS = GONE_PERIODS * TIMING.renew_every_ms
 STEP_MS = 2_000
 
 
-def heard(server: str = "s1", listening_ms: int = LONG_MS, **ages_ms: int) -> HeartbeatReport:
+def report(server: str = "s1", listening_ms: int = LONG_MS, **ages_ms: int) -> HeartbeatReport:
     """The answer of a server that knows of no other, as those of earlier versions."""
     return HeartbeatReport(server, listening_ms, ages_ms, TIMING)
 
@@ -22,12 +22,12 @@ def poll(silence: NodeSilence, until_ms: int, *servers: str, **ages: int) -> int
     """Ask these servers again and again; what they say of a node does not change."""
     for now_ms in range(0, until_ms + 1, STEP_MS):
         for server in servers:
-            silence.take_answer(heard(server, **ages), now_ms, now_ms)
+            silence.take_answer(report(server, **ages), now_ms, now_ms)
     return until_ms
 
 
 class Plane:
-    """Servers that tell each other whom they heard, and one controller that asks one of them."""
+    """Servers that exchange their heartbeats, and one controller that asks one of them."""
 
     def __init__(self, *servers: str) -> None:
         self.silence = NodeSilence()
@@ -57,7 +57,7 @@ class Plane:
 
     def answer(self, by: str) -> HeartbeatReport:
         now_ms = self.now_ms
-        words = tuple(
+        reports = tuple(
             ServerReport(it, self.lives[it], now_ms - self.said_ms[it], now_ms - since, TIMING)
             for it, since in self.since_ms.items()
             if it != by
@@ -65,7 +65,7 @@ class Plane:
         ages = {node: now_ms - at for node, at in self.heard_ms.items()}
         listening_ms = now_ms - self.since_ms[by]
         return HeartbeatReport(
-            by, listening_ms, ages, TIMING, {}, self.lives[by], words, self.roster()
+            by, listening_ms, ages, TIMING, {}, self.lives[by], reports, self.roster()
         )
 
     def run(self, for_ms: int, *asked: str) -> None:
@@ -99,8 +99,8 @@ def test_a_node_that_any_server_heard_is_not_silent() -> None:
     """Agents speak to one server, not to all. [H3]"""
     silence = NodeSilence()
     for now_ms in range(0, 40_001, STEP_MS):
-        silence.take_answer(heard("s1", n1=LONG_MS), now_ms, now_ms)
-        silence.take_answer(heard("s2", n1=500), now_ms, now_ms)
+        silence.take_answer(report("s1", n1=LONG_MS), now_ms, now_ms)
+        silence.take_answer(report("s2", n1=500), now_ms, now_ms)
     assert silence.silence_ms("n1", 0, 40_000) == 500
 
 
@@ -113,19 +113,19 @@ def test_an_old_answer_proves_no_silence_after_it() -> None:
 
 
 def test_a_server_that_began_anew_has_heard_nobody_before() -> None:
-    """Whom its last life heard after our last question, nobody knows. [H4]"""
+    """The heartbeats of its last life after the last question are unknown. [H4]"""
     silence = NodeSilence()
     poll(silence, 20_000, "s1")
-    silence.take_answer(heard("s1", listening_ms=1_000), 24_000, 24_000)
+    silence.take_answer(report("s1", listening_ms=1_000), 24_000, 24_000)
     assert silence.silence_ms("n1", 0, 24_000) == 1_000
 
 
 def test_silence_counts_anew_after_a_time_of_deafness() -> None:
-    """Whoever could not hear us could perhaps not hear the nodes either. [E4]"""
+    """A server that did not receive our question may not receive heartbeats either. [E4]"""
     silence = NodeSilence()
     poll(silence, 20_000, "s1")
     for now_ms in (60_000, 62_000, 64_000):
-        silence.take_answer(heard("s1"), now_ms, now_ms)
+        silence.take_answer(report("s1"), now_ms, now_ms)
         assert silence.silence_ms("n1", 0, now_ms) == now_ms - 60_000
 
 
@@ -142,14 +142,14 @@ def test_the_most_patient_timing_counts_where_servers_differ() -> None:
     assert silence.timing is None
     patient = FenceTiming(self_stop_after_ms=60_000, fence_after_ms=99_000)
     silence.take_answer(HeartbeatReport("s1", 1, {}, patient), 0, 0)
-    silence.take_answer(heard("s2"), 0, 0)
+    silence.take_answer(report("s2"), 0, 0)
     assert silence.timing == patient
 
 
 def test_nodes_that_are_gone_are_forgotten() -> None:
     """Memory is bounded by the nodes there are."""
     silence = NodeSilence()
-    silence.take_answer(heard(n1=0, n2=0), 5, 5)
+    silence.take_answer(report(n1=0, n2=0), 5, 5)
     silence.forget_all_but({"n2"})
     assert (silence.heard_ms("n1"), silence.heard_ms("n2")) == (None, 5)
 
@@ -183,7 +183,7 @@ def test_a_server_that_answers_for_itself_alone_says_nothing_of_the_others() -> 
     plane.run(60_000, "s1", "s2")
     plane.mute = {"s1", "s2"}
     for _ in range(20):
-        # What each heard itself is in its own answer; nothing comes from the other one.
+        # What each received itself is in its own answer; nothing comes from the other one.
         plane.run(20_000, "s1")
         assert plane.silence_ms() == 0
         plane.run(20_000, "s2")
@@ -228,7 +228,7 @@ def test_an_old_roster_makes_no_server_look_dead() -> None:
 
 
 def test_a_server_that_joins_is_waited_for_and_then_counts_from_its_beginning() -> None:
-    """Before that it heard nobody, so it hides nothing. [H4]"""
+    """Before that it received no heartbeat, so it hides none. [H4]"""
     plane = Plane("s1")
     plane.run(60_000, "s1")
     plane.since_ms["s2"], plane.lives["s2"] = plane.now_ms, "first"
@@ -242,7 +242,7 @@ def test_a_server_that_joins_is_waited_for_and_then_counts_from_its_beginning() 
 
 
 def test_a_new_life_of_a_server_is_another_memory() -> None:
-    """Its word counts from its start, and the word of its last life is not its own. [H4]"""
+    """Its report counts from its start; the report of its last life is not its own. [H4]"""
     plane = Plane("s1", "s2")
     plane.run(60_000, "s1")
     plane.lives["s2"], plane.since_ms["s2"] = "second", plane.now_ms + STEP_MS
@@ -251,7 +251,7 @@ def test_a_new_life_of_a_server_is_another_memory() -> None:
 
 
 def test_two_processes_of_one_name_hide_what_they_hear_from_each_other() -> None:
-    """Whoever holds the lease has to speak; the other one is no substitute. [H4]"""
+    """Only the report of the lease holder counts; the other one is no substitute. [H4]"""
     plane = Plane("s1", "s2")
     for turn in range(30):
         plane.lives["s2"] = ("first", "twin")[turn % 2]
@@ -287,7 +287,7 @@ def test_addresses_that_do_not_answer_count_only_until_servers_are_known_by_leas
 def test_a_server_without_a_lease_is_forgotten() -> None:
     """Memory is bounded by the servers there are."""
     silence = NodeSilence()
-    silence.take_answer(heard("old"), 0, 0)
+    silence.take_answer(report("old"), 0, 0)
     roster = ServerRoster(0, (ServerLease("s1", "a", 1, 1, LEASE_MS),))
     for now_ms in range(0, FORGET_MS + 10_000, STEP_MS):
         roster = ServerRoster(0, (ServerLease("s1", "a", 1, now_ms, LEASE_MS),))

@@ -181,7 +181,7 @@ def test_scaling_during_a_rollout_ends_with_all_that_are_wanted() -> None:
 
 
 def test_a_crash_after_any_write_ends_in_the_same_state() -> None:
-    """Nothing is remembered that matters, and nobody falls below the limit. [C7.4, K2]"""
+    """Nothing is remembered that matters, and the limit always holds. [C7.4, K2]"""
     for at in range(1, 24, 2):
         yard = Yard()
         yard.build(3, rolling(1, auto_revert=True))

@@ -43,7 +43,7 @@ def test_one_per_node_goes_back_to_the_nodes_of_the_old_template() -> None:
 
 
 def test_one_per_node_stays_on_a_node_that_takes_nothing_new() -> None:
-    """Nobody could follow it there, and each one that goes would lower what is wanted."""
+    """A replacement could not follow there, and each stop would lower the wanted number."""
     yard = Yard("node-a", "node-b", "node-c")
     yard.bind_all = lambda: _bind_home(yard)  # type: ignore[method-assign]
     yard.build(1, rolling(1), type=WorkloadType.PER_NODE)

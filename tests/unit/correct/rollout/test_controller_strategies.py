@@ -10,7 +10,7 @@ from tests.unit.correct.team_rig import accepted
 
 
 def test_a_canary_holds_each_step_for_its_time() -> None:
-    """So many places and no more, however many others fall away meanwhile. [I6]"""
+    """This many ordinals and no more, however many others fail meanwhile. [I6]"""
     yard = Yard()
     yard.build(4, canary(CanaryStep(1, 20), CanaryStep("50%", 20)))
     yard.want(template=version(2))

@@ -1,4 +1,4 @@
-"""How long somebody has been ready, whoever's clock is wrong."""
+"""How long a replica has been ready, whichever clock is wrong."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def ready(since: datetime, uid: str = "r") -> Replica:
 
 
 def later(seconds: float, *, own: int = 1_000) -> Instant:
-    """So long after noon; our own clock began somewhere."""
+    """This long after noon; the monotonic clock began anywhere."""
     ms = round(seconds * 1_000)
     return Instant(monotonic_ms=own + ms, wall_ms=wall_ms(NOON) + ms)
 
 
 def test_what_is_told_counts_from_before_one_began_to_look() -> None:
-    """A controller that has just taken over does not begin to wait anew."""
+    """A controller that has just taken over does not restart the wait."""
     seen = ReadyTimes()
     assert seen.ready_ms(KEY, [ready(NOON)], later(7)) == {"r": 7_000}
 

@@ -36,7 +36,7 @@ def closed(name: str) -> Node:
 
 
 def test_what_stands_on_a_closed_node_is_left_alone() -> None:
-    """Nobody could follow it there."""
+    """A replacement could not follow there."""
     mine = [on("node-a", place=1), on("node-b", place=2)]
     led, count = led_on_nodes(seen(closed("node-a"), node("node-b")), each(), mine)
     assert (led, count) == (mine[1:], 1)

@@ -202,7 +202,7 @@ def test_after_a_first_look_only_places_with_news_are_looked_at_until_the_resync
         return [_short(it) for it in looked(controller, view(service, *objects)).requests]
 
     assert look(*all_there) == []
-    # Two are gone, and news came of one of them.
+    # Two are gone, and the cache received one of the changes.
     controller.keys_of(ObjectChange("replicas", all_there[2], None), view(service))
     assert look(all_there[0]) == [("Create", "web-2-1")]
     assert look(all_there[0]) == [("Create", "web-2-1")]
@@ -276,7 +276,7 @@ def test_a_person_deletes_a_waiting_replica_and_gets_a_new_one() -> None:
 
 
 def test_no_replica_is_born_twice_whatever_the_controller_has_forgotten() -> None:
-    """A new life that never saw the replica of that name is told which is next. [E5, INV2, INV3]"""
+    """A new life that never saw the replica of that name learns which is next. [E5, INV2, INV3]"""
     rig = rig_with(replicas=1)
     rig.turn()
     for number in range(2):

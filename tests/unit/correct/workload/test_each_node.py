@@ -146,7 +146,7 @@ def test_a_taint_that_is_tolerated_does_not_keep_it_away() -> None:
 def test_what_runs_stays_unless_its_node_is_not_its_place_any_more(
     where: Node, leaves: bool
 ) -> None:
-    """A cordon is for new work; a drain is somebody else's to carry out."""
+    """A cordon is for new work; another controller carries out a drain."""
     made = short(plan(daemon(zones=("a",)), where, at_home("node-a")))
     assert (("ScaleDown", "web-0-0") in made) is leaves
     waits = short(plan(daemon(zones=("a",)), where, at_home("node-a", State.PENDING)))
@@ -199,7 +199,7 @@ def test_no_successor_comes_before_the_last_one_was_released(state: State) -> No
 
 
 def test_news_of_a_node_concern_all_that_run_on_every_node_and_only_if_they_matter() -> None:
-    """What a node reports of itself all day wakes nobody."""
+    """What a node reports of itself all day queues no key."""
     controller, stated = WorkloadController(), daemon()
     picture = view(TENANT, stated, node())
     told = replaced(node(), status=replaced(node().status, images=("busybox",)))

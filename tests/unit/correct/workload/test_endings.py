@@ -40,7 +40,7 @@ def crashed(before: str = "", after_ms: int = 500, to: State = State.FAILED) -> 
     ],
 )
 def test_each_ending_in_a_row_doubles_the_pause(before: str, pause_ms: int) -> None:
-    """Up to a longest one; an annotation that somebody spoilt counts as none. [I1, C7.6]"""
+    """Up to a longest one; a malformed annotation counts as none. [I1, C7.6]"""
     assert replaced_at_ms(crashed(before)) == WALL_MS + 500 + pause_ms
 
 
@@ -96,7 +96,7 @@ def test_only_keep_work_that_was_given_up_leaves_its_place_unreleased(
 
 
 def test_keep_work_whose_node_is_back_waits_for_the_proof_that_it_has_stopped() -> None:
-    """Its agent is there to stop it, so nobody has to bear two copies. [C6.4, H5, SC6]"""
+    """Its agent is there to stop it, so there are never two copies. [C6.4, H5, SC6]"""
     given_up = record(State.FAILED, REPAIR, 0, State.UNKNOWN)
     back = replaced(given_up, reason=NODE_RETURNED)
     assert vacates(replica(State.FAILED, template=KEEP, transitions=(given_up,)))
