@@ -50,7 +50,7 @@ _JOBS = (WorkloadType.JOB, WorkloadType.CRON)
 _STAGES = (PolicyStage.INACTIVE, PolicyStage.ACTIVE)
 
 
-class Row(msgspec.Struct, frozen=True):
+class NoEffectRow(msgspec.Struct, frozen=True):
     """One field, or a whole kind if `path` is empty. `instead` says what happens meanwhile.
 
     A field that equals its default is not written, so a row cannot tell a default that was stated
@@ -66,35 +66,35 @@ def _always(obj: Any) -> bool:
     return True
 
 
-ROWS: dict[type[Object], tuple[Row, ...]] = {
+ROWS: dict[type[Object], tuple[NoEffectRow, ...]] = {
     Workload: (
-        Row(
+        NoEffectRow(
             "spec.autoscale",
             lambda it: it.spec.autoscale is not None,
             "the number of replicas stays at spec.replicas",
         ),
-        Row(
+        NoEffectRow(
             "spec.gang",
             lambda it: it.spec.gang is not None,
             "gangs are not scheduled, so the replicas stay Pending; remove it to place them one "
             "by one",
         ),
-        Row(
+        NoEffectRow(
             "spec.recovery.withinSeconds",
             lambda it: it.spec.recovery is not None,
             "nothing measures how soon the work serves again",
         ),
-        Row(
+        NoEffectRow(
             "spec.latencyTargetMs",
             lambda it: it.spec.latency_target_ms is not None,
             "nodes are not ranked by latency",
         ),
-        Row(
+        NoEffectRow(
             "spec.job.indexed",
             lambda it: it.spec.job.indexed and it.spec.type in _JOBS,
             "every job is indexed, with the index of a replica in HOLDFAST_INDEX",
         ),
-        Row(
+        NoEffectRow(
             "spec.template.placement.tolerations[].tolerationSeconds",
             lambda it: any(
                 toleration.toleration_seconds is not None
@@ -104,7 +104,7 @@ ROWS: dict[type[Object], tuple[Row, ...]] = {
         ),
     ),
     Node: (
-        Row(
+        NoEffectRow(
             "spec.taints[].effect=NoExecute",
             lambda it: any(taint.effect is TaintEffect.NO_EXECUTE for taint in it.spec.taints),
             "it evicts PerNode work only, and acts as NoSchedule on all other work; drain the node "
@@ -112,54 +112,54 @@ ROWS: dict[type[Object], tuple[Row, ...]] = {
         ),
     ),
     PriorityClass: (
-        Row(
+        NoEffectRow(
             "spec.preempts",
             lambda it: it.spec.preempts,
             "work of this class waits for free capacity",
         ),
     ),
     SchedulerPolicy: (
-        Row(
+        NoEffectRow(
             "spec.stage",
             lambda it: it.spec.stage not in _STAGES,
             "schedulers use a policy only while its stage is Active",
         ),
-        Row(
+        NoEffectRow(
             "spec.scope",
             lambda it: it.spec.scope != PolicyScope(),
             "an Active policy decides for all work",
         ),
-        Row(
+        NoEffectRow(
             "spec.fallback",
             lambda it: bool(it.spec.fallback),
             "set the stage of another policy to Active to go back to it",
         ),
-        Row(
+        NoEffectRow(
             "spec.holdSeconds",
             lambda it: it.spec.hold_seconds != SchedulerPolicySpec().hold_seconds,
             "no stage follows another by itself",
         ),
     ),
     Region: (
-        Row(
+        NoEffectRow(
             "spec.endpoint",
             lambda it: bool(it.spec.endpoint),
             "this plane connects to no other plane",
         ),
     ),
-    Grant: (Row("", _always, "no region spends from it"),),
-    Override: (Row("", _always, "no scheduler and no controller follows it"),),
-    Commitment: (Row("", _always, "nothing proves it"),),
+    Grant: (NoEffectRow("", _always, "no region spends from it"),),
+    Override: (NoEffectRow("", _always, "no scheduler and no controller follows it"),),
+    Commitment: (NoEffectRow("", _always, "nothing proves it"),),
 }
 
 
-def rows_of(obj: Object) -> tuple[Row, ...]:
+def rows_of(obj: Object) -> tuple[NoEffectRow, ...]:
     """The rows that this object sets."""
     rows = ROWS.get(type(obj))
     return tuple(row for row in rows if row.is_set(obj)) if rows is not None else ()
 
 
-def sentence(obj: Object, row: Row) -> str:
+def sentence(obj: Object, row: NoEffectRow) -> str:
     """What a row says of an object."""
     named = f"{row.path} has" if row.path else f"{type(obj).__name__} objects have"
     return f"{named} no effect yet: {row.instead}"

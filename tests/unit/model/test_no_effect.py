@@ -41,7 +41,7 @@ from holdfast.model.no_effect import (
     REASON,
     ROWS,
     UNWRITTEN,
-    Row,
+    NoEffectRow,
     rows_of,
     warnings,
     with_no_effect,
@@ -152,7 +152,7 @@ EVERY_ROW = [(kind, row) for kind, rows in ROWS.items() for row in rows]
 
 
 def _id(value: Any) -> str:
-    return value.path or "whole" if isinstance(value, Row) else value.__name__
+    return value.path or "whole" if isinstance(value, NoEffectRow) else value.__name__
 
 
 # The list against the code -----------------------------------------------------------------------
@@ -287,7 +287,7 @@ WRITERS = "commit/objects/field_writers.py"
 
 @pytest.mark.parametrize("kind, row", EVERY_ROW, ids=_id)
 def test_a_row_is_said_of_an_object_that_sets_it_and_of_no_other(
-    kind: type[Object], row: Row
+    kind: type[Object], row: NoEffectRow
 ) -> None:
     """In a header, so in a bounded line of plain characters. [A15]"""
     obj = SET[kind, row.path]
