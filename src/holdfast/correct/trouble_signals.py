@@ -31,7 +31,7 @@ from holdfast.model.requests import (
 # Every component may always report what it observes.
 TELL = "tell"
 SUSPECT, TRUST, MARK, CLEAR, FENCE = "suspect", "trust", "mark", "clear", "fence"
-BIRTH, REMOVE, BIND, EVICT = "birth", "remove", "bind", "evict"
+CREATE, REMOVE, BIND, EVICT = "create", "remove", "bind", "evict"
 UNKNOWN, FAILED, RELEASED = "to Unknown", "to Failed", "to Released"
 
 
@@ -53,7 +53,7 @@ def act_of(request: Any) -> str:
         case Update(object=Event() | Endpoints()):
             return TELL
         case Create(object=Replica()):
-            return BIRTH
+            return CREATE
         case Create(object=obj) | Update(object=obj):
             return f"write {kind_of(obj).name}"
         case Remove(plural=plural):
@@ -96,7 +96,7 @@ SIGNALS: tuple[Signal, ...] = (
     Signal(
         "silence for fenceAfter since the mark was seen",
         "controller:nodes, from the commit of its own mark",
-        (*_LOST, FENCE, FAILED, RELEASED, BIRTH, REMOVE),
+        (*_LOST, FENCE, FAILED, RELEASED, CREATE, REMOVE),
         "work that continues when disconnected (`keep`) is not released",
         "the shims have stopped by now all work that could not renew; that is arithmetic",
     ),
@@ -138,7 +138,7 @@ SIGNALS: tuple[Signal, ...] = (
     Signal(
         "API timeout",
         "the caller",
-        (BIRTH,),
+        (CREATE,),
         "no second try under another name: it is read first, and repeated under the same id",
         "the write may have been committed and only its answer lost",
     ),
@@ -180,7 +180,7 @@ SIGNALS: tuple[Signal, ...] = (
     Signal(
         "controller errors",
         "the controller's runner",
-        (BIRTH,),
+        (CREATE,),
         "the same request again with growing backoff, and nothing stronger",
         "servers that are down say nothing about the work",
     ),

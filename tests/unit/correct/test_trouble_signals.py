@@ -12,8 +12,8 @@ from holdfast.correct.all_controllers import all_controllers
 from holdfast.correct.status import StatusController
 from holdfast.correct.trouble_signals import (
     BIND,
-    BIRTH,
     CLEAR,
+    CREATE,
     FENCE,
     MARK,
     SIGNALS,
@@ -131,12 +131,12 @@ def scaled(rig: Rig, replicas: int) -> None:
 
 def answers_lost() -> list[Any]:
     rig = settled()
-    rig.fate = lambda ask: LOST_AFTER if act_of(ask.body) == BIRTH else DONE
+    rig.fate = lambda ask: LOST_AFTER if act_of(ask.body) == CREATE else DONE
     scaled(rig, 8)
     rig.run(120_000)
     assert len(rig.all("replicas")) == 8
-    names = [it.object.name for it in asked(rig) if act_of(it) == BIRTH]
-    ids = [it.operation for it in asked(rig) if act_of(it) == BIRTH]
+    names = [it.object.name for it in asked(rig) if act_of(it) == CREATE]
+    ids = [it.operation for it in asked(rig) if act_of(it) == CREATE]
     assert len(set(names)) == len(set(ids)) == 3
     return asked(rig)
 
@@ -221,10 +221,10 @@ def servers_down() -> list[Any]:
     scaled(rig, 6)
     rig.fate = lambda ask: DOWN
     rig.run(600_000)
-    births = [it for it in asked(rig) if act_of(it) == BIRTH]
-    assert len({it.operation for it in births}) == 1
+    creates = [it for it in asked(rig) if act_of(it) == CREATE]
+    assert len({it.operation for it in creates}) == 1
     # The pause grows to half a minute.
-    assert 20 <= len(births) <= 60
+    assert 20 <= len(creates) <= 60
     return asked(rig)
 
 
@@ -271,15 +271,15 @@ STORIES: dict[str, Callable[[], list[Any]]] = {
 SHOWN = {
     "two heartbeats missed": {SUSPECT},
     "three and a half heartbeats missed": {SUSPECT, MARK, "to Unknown"},
-    "silence for fenceAfter since the mark was seen": {FENCE, "to Failed", "to Released", BIRTH},
+    "silence for fenceAfter since the mark was seen": {FENCE, "to Failed", "to Released", CREATE},
     "most of a zone silent": {SUSPECT},
     "a heartbeat before the fence": {CLEAR},
     "readiness probe fails": {TELL},
     "liveness probe fails": {TELL},
-    "API timeout": {BIRTH},
+    "API timeout": {CREATE},
     "repeated bind conflicts": {BIND},
     "rollout deadline": {TELL},
-    "controller errors": {BIRTH},
+    "controller errors": {CREATE},
 }
 
 
