@@ -26,11 +26,11 @@ from typing import ClassVar
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.transaction import Committed, Compare, Delete, Put, Transaction
-from holdfast.store.contract import KEY_END, TokenApplied, Fate, NotApplied, TransactionToken
+from holdfast.store.contract import KEY_END, Fate, NotApplied, TokenApplied, TransactionToken
 from holdfast.store.sqlite.committed import record as to_record
 from holdfast.store.sqlite.engine import SqliteEngine
 from holdfast.store.sqlite.rows import read_values
-from holdfast.store.sqlite.writes import Answer, AskFate, Compact, Request, CommitWrite
+from holdfast.store.sqlite.writes import Answer, AskFate, CommitWrite, Compact, Request
 from tests.crash_vfs import WAYS, Disk, Find, Image, Operation, RecordingVfs
 from tests.store_model import Model
 
@@ -271,7 +271,7 @@ def _check_open(history: History, state: CrashState, engine: SqliteEngine) -> st
         return f"compaction to {promised.compacted} is lost"
     for at in {revision, random.Random(revision).randint(engine.view.compacted, revision)}:
         found = engine.view.select("", KEY_END, limit=10_000, at=at).found
-        values = read_values(engine._connection, engine.path, found.entries)
+        values = read_values(engine.connection, engine.path, found.entries)
         records = tuple(to_record(pointer, values[pointer.id]) for pointer in found.entries)
         if records != history.model.records("", KEY_END, at):
             return f"revision {at} is not what was written"

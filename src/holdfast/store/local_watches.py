@@ -47,13 +47,13 @@ class LocalWatchHub:
         bookmark_every_s: float = BOOKMARK_EVERY_S,
         wake_every_s: float = WAKE_EVERY_S,
     ) -> None:
-        self._read_history = read_history
+        self.read_history = read_history
         self._bookmark_every_s = bookmark_every_s
         self._wake_every_s = wake_every_s
         # Everything up to the position has been delivered; the pending changes are those after it.
-        self._position = position
+        self.position = position
         self._published = position
-        self._pending: list[Change] = []
+        self.pending: list[Change] = []
         # The watches of a group have received everything up to the position. Dicts serve as sets
         # that keep the order of arrival.
         self._groups: dict[str, dict[LocalWatch, None]] = {}
@@ -75,10 +75,10 @@ class LocalWatchHub:
         if not self._groups and not self._ahead:
             # No watch waits: the next one reads the history. Changes still pending were for watches
             # that have left, and must not reach one that joins at the new position.
-            self._pending = []
-            self._position = revision
+            self.pending = []
+            self.position = revision
             return
-        self._pending += changes
+        self.pending += changes
         if self._timer is None:
             loop = asyncio.get_running_loop()
             wait_s = self._handed_out_at + self._wake_every_s - loop.time()
@@ -115,10 +115,10 @@ class LocalWatchHub:
         self._timer = None
         self._handed_out_at = asyncio.get_running_loop().time()
         matched = self._matched()
-        self._pending = []
-        self._position = self._published
+        self.pending = []
+        self.position = self._published
         for prefix, changes in matched.items():
-            batch = Batch(self._position, tuple(changes))
+            batch = Batch(self.position, tuple(changes))
             for watch in self._groups.pop(prefix):
                 watch._wake(batch)
         ahead, self._ahead = self._ahead, {}
@@ -132,7 +132,7 @@ class LocalWatchHub:
         """
         lengths = sorted({len(prefix) for prefix in self._groups})
         matched: dict[str, list[Change]] = {}
-        for change in self._pending:
+        for change in self.pending:
             key = change.key
             for length in lengths:
                 if length > len(key):
@@ -144,32 +144,32 @@ class LocalWatchHub:
 
     def _join(self, watch: LocalWatch) -> None:
         """Add a watch that has everything up to the position, or more, to those that wait."""
-        if watch._after > self._position:
+        if watch._after > self.position:
             self._ahead[watch] = None
         else:
             self._groups.setdefault(watch._prefix, {})[watch] = None
         if self._bookmarks is None:
             loop = asyncio.get_running_loop()
-            self._bookmarks = loop.call_later(self._bookmark_every_s, self._send_bookmarks)
+            self._bookmarks = loop.call_later(self._bookmark_every_s, self.send_bookmarks)
 
     def _leave(self, watch: LocalWatch) -> None:
         """Remove a watch that was not woken: nothing has changed for it up to the position."""
         self._ahead.pop(watch, None)
         group = self._groups.get(watch._prefix)
         if group is not None and watch in group:
-            watch._after = self._position
+            watch._after = self.position
             del group[watch]
             if not group:
                 del self._groups[watch._prefix]
 
-    def _send_bookmarks(self) -> None:
+    def send_bookmarks(self) -> None:
         self._bookmarks = None
-        if self._pending:
+        if self.pending:
             # Pending changes may concern waiting watches; a bookmark must not overtake them.
             if self._timer is not None:
                 self._timer.cancel()
             self._hand_out()
-        bookmark = Batch(self._position)
+        bookmark = Batch(self.position)
         groups, self._groups = self._groups, {}
         for group in groups.values():
             for watch in group:
@@ -203,7 +203,7 @@ class LocalWatch:
             if self._kept is not None:
                 batch, self._kept = self._kept, None
                 return self._returned(batch)
-            if self._after < hub._position or not self._begun:
+            if self._after < hub.position or not self._begun:
                 batch = await self._history()
                 if batch.changes or not self._begun:
                     return self._returned(batch)
@@ -215,8 +215,8 @@ class LocalWatch:
     async def _history(self) -> Batch:
         hub = self._hub
         # Reading beyond the position would bring this watch ahead of its group for good.
-        upto = min(max(hub._position, self._after), self._after + SCAN_REVISIONS_MAX)
-        return await hub._read_history(self._prefix, self._after, upto)
+        upto = min(max(hub.position, self._after), self._after + SCAN_REVISIONS_MAX)
+        return await hub.read_history(self._prefix, self._after, upto)
 
     async def _wait(self) -> None:
         invariant(self._waiter is None, "two tasks iterate over one watch")

@@ -197,7 +197,7 @@ class MemoryStore:
     ) -> None:
         self.keyspace = Keyspace() if keyspace is None else keyspace
         self._closed = False
-        self._hub = LocalWatchHub(
+        self.hub = LocalWatchHub(
             self._changes, position=self.keyspace.revision, bookmark_every_s=bookmark_every_s
         )
 
@@ -215,7 +215,7 @@ class MemoryStore:
         outcome = self.keyspace.txn(transaction, token=token)
         if self.keyspace.revision > before:
             batch = self.keyspace.changes("", after=before)
-            self._hub.publish(batch.revision, batch.changes)
+            self.hub.publish(batch.revision, batch.changes)
         return outcome
 
     def new_token(self) -> str:
@@ -227,7 +227,7 @@ class MemoryStore:
 
     def watch(self, prefix: str, *, after: int) -> AsyncIterator[Batch]:
         self._check_open()
-        return self._hub.watch(prefix, after=after)
+        return self.hub.watch(prefix, after=after)
 
     async def compact(self, revision: int) -> None:
         self._check_open()
@@ -244,7 +244,7 @@ class MemoryStore:
 
     async def close(self) -> None:
         self._closed = True
-        self._hub.close()
+        self.hub.close()
 
     async def _changes(self, prefix: str, after: int, upto: int) -> Batch:
         return self.keyspace.changes(prefix, after=after, upto=upto)

@@ -47,7 +47,7 @@ def test_a_reader_that_does_not_read_holds_nothing() -> None:
         await anext(watch)
         for i in range(2_500):
             await put(store, f"k{i}")
-        assert store._hub._pending == []
+        assert store.hub.pending == []
         sizes = []
         while sum(sizes) < 2_500:
             sizes.append(len((await anext(watch)).changes))
@@ -68,7 +68,7 @@ def test_a_reader_that_listed_a_newer_revision_does_not_see_it_again() -> None:
         await asyncio.sleep(0)
         # With a reader waiting, the change is handed out later than it is listed.
         revision = await put(store, "a")
-        assert store._hub._position < revision
+        assert store.hub.position < revision
         late = store.watch("a", after=revision)
         assert await anext(late) == Batch(revision)
         next_revision = await put(store, "a")
@@ -91,7 +91,7 @@ def test_a_bookmark_does_not_overtake_a_change() -> None:
         waiting = asyncio.ensure_future(anext(watch))
         await asyncio.sleep(0)
         await put(store, "a")
-        store._hub._send_bookmarks()
+        store.hub.send_bookmarks()
         batch = await waiting
         assert [c.key for c in batch.changes] == ["a"]
         await store.close()
@@ -155,7 +155,7 @@ def test_only_many_readers_wait_for_more_changes(readers: int) -> None:
 
     async def story() -> None:
         store = MemoryStore()
-        store._hub = LocalWatchHub(store._hub._read_history, position=0, wake_every_s=3_600.0)
+        store.hub = LocalWatchHub(store.hub.read_history, position=0, wake_every_s=3_600.0)
         watches = [store.watch("", after=0) for _ in range(readers)]
         for watch in watches:
             await anext(watch)

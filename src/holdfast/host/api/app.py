@@ -133,7 +133,7 @@ class Api:
         self.long_streams = LongStreams(authenticate)
         self.anonymous_limits = AnonymousLimits()
         self.admission = admission if admission is not None else RequestAdmission(hub)
-        self._extras = dict(extras or {})
+        self.extras = dict(extras or {})
         self._limits = limits
         self._observer = observer
         self._router = Router(table())
@@ -209,7 +209,7 @@ class Api:
         about = _NOTHING
         path, _, query = request.raw_path.partition("?")
         try:
-            extra = self._extras.get(path)
+            extra = self.extras.get(path)
             if extra is not None:
                 self._count_early(request, path)
                 response = await extra(request)

@@ -67,7 +67,7 @@ class TokenFiles:
         # Set by `runtime` when it starts; None means in the work's directory.
         self.kept: SecretFiles | None = None
         # When each is due. Tokens of an earlier agent are not known here, and so due at once.
-        self._due: dict[Attempt, datetime] = {}
+        self.due: dict[Attempt, datetime] = {}
 
     async def with_first(self, of: Launch) -> Launch:
         """The launch with its token among its files, if its template asks for one."""
@@ -102,11 +102,11 @@ class TokenFiles:
 
     def _remember(self, attempt: Attempt, fetched: Fetched) -> None:
         now = datetime.now(UTC)
-        self._due[attempt] = now + (fetched.expires - now) / 2
+        self.due[attempt] = now + (fetched.expires - now) / 2
 
     def refresh(self) -> None:
         """Replace all tokens soon: the signing key or the trusted authorities have changed."""
-        self._due.clear()
+        self.due.clear()
 
     async def renew_for_ever(self, held: Mapping[Attempt, HeldAttempt]) -> None:
         """Replace the tokens of all running work, each at half its life."""
@@ -114,12 +114,12 @@ class TokenFiles:
             for attempt, of in list(held.items()):
                 if of.choices.token_file and self._is_due(attempt):
                     await self._renew(attempt, of)
-            for attempt in [it for it in self._due if it not in held]:
-                del self._due[attempt]
+            for attempt in [it for it in self.due if it not in held]:
+                del self.due[attempt]
             await asyncio.sleep(LOOK_S)
 
     def _is_due(self, attempt: Attempt) -> bool:
-        due = self._due.get(attempt)
+        due = self.due.get(attempt)
         return due is None or datetime.now(UTC) >= due
 
     async def _renew(self, attempt: Attempt, of: HeldAttempt) -> None:

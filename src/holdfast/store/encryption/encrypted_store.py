@@ -240,14 +240,16 @@ class EncryptedStore:
                 end = keys.after_prefix(prefix)
                 page = await self.inner.range(start, end, limit=REENCRYPT_PAGE)
                 for record in page.records:
-                    done = await self._reencrypt(record, done)
+                    done = await self.reencrypt_record(record, done)
                 start = page.more_from
         if not self.ring.plain and not self._plain_seen:
             # While there were plain ones, a server without the key may still have been writing.
             await self._declare(_WHOLE)
         return done
 
-    async def _reencrypt(self, record: Record, done: ReencryptionResult) -> ReencryptionResult:
+    async def reencrypt_record(
+        self, record: Record, done: ReencryptionResult
+    ) -> ReencryptionResult:
         if self.ring.is_current(record.value) or record.key == keys.encryption_whole():
             return done
         if not encrypted_records.is_encrypted(record.value):

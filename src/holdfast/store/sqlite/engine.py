@@ -59,7 +59,7 @@ class SqliteEngine:
         # Why the store has stopped, as a message; None while it works.
         self.failure: str | None = None
         self._lock = lock
-        self._connection = connection
+        self.connection = connection
         self._wal_pages = 0
         self._compacted = loaded.meta.compacted
         self.view = View(loaded.index, cache_bytes_max=cache_bytes_max)
@@ -144,7 +144,7 @@ class SqliteEngine:
             if line is not None:
                 self._forget_tokens(line)
             if self._wal_pages >= self.checkpoint_pages:
-                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:
             if not self._is_locked_out(error):
                 self.failure = self._describe("a checkpoint", error)
@@ -153,13 +153,13 @@ class SqliteEngine:
         """Release the file. After a failure the file is not touched any more."""
         try:
             if self.failure is None:
-                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.Error as error:
             # Everything acknowledged is in the log, which stays, so nothing is lost.
             if not self._is_locked_out(error):
                 self.failure = self._describe("the last checkpoint", error)
         finally:
-            self._connection.close()
+            self.connection.close()
             self._lock.release()
 
     # Deciding. -------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class SqliteEngine:
             return group.tokens[token]
         if self.tokens.is_first_seen(token):
             return None
-        found = self._connection.execute(
+        found = self.connection.execute(
             "SELECT revision FROM tokens WHERE session = ? AND number = ?", token
         ).get
         return None if found is None else integer(found)
@@ -228,7 +228,7 @@ class SqliteEngine:
                 else:
                     values[pointer.id] = value
         if missing:
-            values |= read_values(self._connection, self.path, missing)
+            values |= read_values(self.connection, self.path, missing)
         return values
 
     # Writing. --------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class SqliteEngine:
         is_compaction = self._compacted > self.view.compacted
         if not (group.rows or group.tokens or is_compaction or self.view.has_garbage()):
             return False
-        execute = self._connection.execute
+        execute = self.connection.execute
         execute("BEGIN IMMEDIATE")
         insert(execute, "log", 6, list[tuple[Any, ...]](group.rows))
         moved = [(p.key, p.id, p.created) for p in group.pointers.values() if p is not None]
@@ -257,14 +257,14 @@ class SqliteEngine:
         garbage = self.view.take_garbage(self.sweep_rows_max)
         if garbage:
             rows = [row for revision in garbage for row in revision.rows]
-            self._connection.execute(
+            self.connection.execute(
                 "DELETE FROM log WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(rows),)
             )
             self._set("swept", garbage[-1].revision)
 
     def _forget_tokens(self, line: TransactionToken) -> None:
         """Delete the rows of tokens up to the line, a bounded number at once."""
-        execute = self._connection.execute
+        execute = self.connection.execute
         nearer = execute(
             "SELECT session, number FROM tokens WHERE (session, number) <= (?, ?)"
             " ORDER BY session, number LIMIT 1 OFFSET ?",
@@ -280,11 +280,11 @@ class SqliteEngine:
         self.tokens.forgotten = line
 
     def _set(self, name: str, value: int) -> None:
-        self._connection.execute("UPDATE meta SET value = ? WHERE name = ?", (value, name))
+        self.connection.execute("UPDATE meta SET value = ? WHERE name = ?", (value, name))
 
     def _commit(self) -> None:
         """The moment at which a group becomes durable."""
-        self._connection.execute("COMMIT")
+        self.connection.execute("COMMIT")
 
     def _begin_session(self) -> None:
         """Write for the first time, so that a file that cannot be written fails at the start.
@@ -292,10 +292,10 @@ class SqliteEngine:
         The checkpoint copies the log into the file again. If a sync failed in an earlier process,
         the log may exist in the kernel's memory only; what is copied now is synced now.
         """
-        self._connection.execute("BEGIN IMMEDIATE")
+        self.connection.execute("BEGIN IMMEDIATE")
         self._set("session", self.tokens.session)
         self._commit()
-        self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         sync_folder(self.path.parent)
 
     def _note_wal_pages(self, _: apsw.Connection, _name: str, pages: int) -> int:
@@ -323,7 +323,7 @@ class SqliteEngine:
 
         Inside a transaction it is a failure like any other: a part of the group is done already.
         """
-        return isinstance(error, apsw.BusyError) and not self._connection.in_transaction
+        return isinstance(error, apsw.BusyError) and not self.connection.in_transaction
 
     def _locked_out(self, requests: list[Request]) -> Answers:
         """Answer a group that was locked out: nothing was written, and the next one may succeed."""
@@ -335,7 +335,7 @@ class SqliteEngine:
         return Answers(answers, self.view.revision, [])
 
     def _describe(self, what: str, error: apsw.Error) -> str:
-        system = self._connection.system_errno if isinstance(error, _SYSTEM_ERRORS) else 0
+        system = self.connection.system_errno if isinstance(error, _SYSTEM_ERRORS) else 0
         cause = f"{os.strerror(system)}, SQLite: {error}" if system else str(error)
         return (
             f"The store {self.path} has stopped: {what} failed ({cause})."

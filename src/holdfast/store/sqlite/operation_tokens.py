@@ -20,7 +20,7 @@ USABLE_S = 600.0
 TOKENS_MAX = 1_000_000
 # The two limits move in steps, so that moving them costs little.
 _STEP_S = 30.0
-_STEP_TOKENS = 10_000
+STEP_TOKENS = 10_000
 
 
 class TokenBook:
@@ -42,7 +42,7 @@ class TokenBook:
         # Issued and not used yet, in the order of issue: these need no lookup.
         self._fresh: dict[TransactionToken, None] = {}
         self._numbers = itertools.count(1)
-        self._issued = 0
+        self.issued = 0
         self._clock = clock
         # At each of these times, all tokens up to this one had been issued.
         self._marks: deque[tuple[float, TransactionToken]] = deque(
@@ -50,8 +50,8 @@ class TokenBook:
         )
 
     def issue(self) -> TransactionToken:
-        self._issued = next(self._numbers)
-        token = TransactionToken(self.session, self._issued)
+        self.issued = next(self._numbers)
+        token = TransactionToken(self.session, self.issued)
         self._fresh[token] = None
         return token
 
@@ -60,7 +60,7 @@ class TokenBook:
         return self._fresh.pop(token, token) is None
 
     def check_form(self, token: TransactionToken) -> None:
-        if token > TransactionToken(self.session, self._issued):
+        if token > TransactionToken(self.session, self.issued):
             raise Invalid(f"not a token of this store: '{token}'")
 
     def check_usable(self, token: TransactionToken) -> None:
@@ -89,9 +89,9 @@ class TokenBook:
                 line = max(line, token)
             if now - time_s >= USABLE_S:
                 self._expire(token)
-        surplus = self._issued - TOKENS_MAX
-        if surplus >= _STEP_TOKENS:
-            line = max(line, TransactionToken(self.session, surplus // _STEP_TOKENS * _STEP_TOKENS))
+        surplus = self.issued - TOKENS_MAX
+        if surplus >= STEP_TOKENS:
+            line = max(line, TransactionToken(self.session, surplus // STEP_TOKENS * STEP_TOKENS))
             self._expire(line)
         # Rows are deleted in pieces, so a mark is needed until all before it are gone.
         while len(self._marks) > 1 and self._marks[0][1] <= self.forgotten:
@@ -101,7 +101,7 @@ class TokenBook:
     def _mark(self) -> None:
         now = self._clock()
         if now - self._marks[-1][0] >= _STEP_S:
-            self._marks.append((now, TransactionToken(self.session, self._issued)))
+            self._marks.append((now, TransactionToken(self.session, self.issued)))
 
     def _expire(self, token: TransactionToken) -> None:
         if token > self._expired:

@@ -69,7 +69,7 @@ class ApiRig:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        # Who is nobody any more.
+        # Users whose credentials are not accepted any more.
         self.strangers: set[str] = set()
         self.hub = WatchHub(Forms())
         self.hub_shell = Shell(self.hub, server("one"), store=store)

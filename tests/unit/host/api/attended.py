@@ -67,7 +67,9 @@ class Agent:
             async for line in response.content:
                 self.is_connected.set()
                 if line.strip():
-                    self.tasks.append(asyncio.create_task(self._visit(protocol.decode_tunnel_request(line))))
+                    self.tasks.append(
+                        asyncio.create_task(self._visit(protocol.decode_tunnel_request(line)))
+                    )
         self.has_ended.set()
 
     async def _visit(self, asked: TunnelRequest) -> None:

@@ -90,7 +90,7 @@ class HeldLoop:
 
 @contextmanager
 def held_loop(replicas: int) -> Iterator[HeldLoop]:
-    """A server over so many pending replicas of one tenant."""
+    """A server with this many pending replicas of one tenant."""
     store = MemoryStore()
     for puts in _puts(replicas):
         store.keyspace.txn(Transaction((), puts))

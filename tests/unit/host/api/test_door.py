@@ -1,4 +1,4 @@
-"""Who is let in, what is told about errors, and what routes there are."""
+"""Authentication, error responses, and the table of routes."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_hostile_yaml_is_refused_before_it_is_built(text: bytes) -> None:
     "word", ["%00", "a%2Fb", "..", "%2e%2e", "%0a", "%ff", "%ed%a0%80", "a" * 254, "%41" * 254]
 )
 def test_a_path_names_what_could_be_there_or_is_refused(word: str) -> None:
-    """Nobody looks for what could not be a name, and no answer repeats it as it is."""
+    """What cannot be a name is not looked up, and no answer repeats it unescaped."""
     router = Router(table())
     for path in (f"{GROUP}/namespaces/t/workloads/{word}", f"{GROUP}/namespaces/{word}/workloads"):
         with pytest.raises(Rejected) as caught:

@@ -22,7 +22,7 @@ from tests.unit.host.api.api_rig import GROUP, PATIENCE_S, TABLE
 from tests.unit.host.api.held_loop import HeldLoop, held_loop
 
 REPLICAS = scaled(10_000, 50_000)
-# So many times what a request for one object costs may pass before the next one has its turn.
+# A request may take this many times the cost of a read of one object before the next one runs.
 HOLD_MAX = 50
 TRIES = 3
 SWEEPS = 6

@@ -27,7 +27,7 @@ SELECTORS: dict[str, Callable[[str, str, bool], bool]] = {
 
 
 class Fleet:
-    """Objects that somebody changes at random: the team and a field of each that is there."""
+    """Objects that change at random: the team and a field of each that exists."""
 
     def __init__(self, rig: ApiRig, rng: random.Random) -> None:
         self.rig, self.rng = rig, rng

@@ -1,4 +1,4 @@
-"""Devices: what is said of them on a command line, and what work is told of its own."""
+"""Devices: how options describe them, and what work learns of its own."""
 
 from __future__ import annotations
 

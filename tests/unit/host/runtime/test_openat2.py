@@ -1,4 +1,4 @@
-"""What an agent reads lies in the directory where it was looked for, whoever races it."""
+"""What an agent reads lies in the directory where it was looked for, whatever process races it."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ THINGS: dict[str, Callable[[Tree], None]] = {
 
 @pytest.mark.parametrize("make", THINGS.values(), ids=THINGS.keys())
 def test_what_is_no_file_of_its_own_is_not_opened(tree: Tree, make: Callable[[Tree], None]) -> None:
-    """Neither read nor waited for: a pipe without a writer would hold up whoever opens it."""
+    """Neither read nor waited for: a pipe without a writer would block its reader."""
     make(tree)
     with pytest.raises(OSError):
         read("it", tree.inside)
@@ -178,7 +178,7 @@ def _flip_folder(tree: Tree) -> None:
 
 
 def _flip_outwards(tree: Tree) -> None:
-    """The directory is carried out while somebody goes through it, so that `..` is elsewhere."""
+    """The directory is moved out while it is walked, so that `..` is elsewhere."""
     os.rename(tree.inside / "sub", tree.outside / "sub")
     os.rename(tree.outside / "sub", tree.inside / "sub")
 
@@ -216,7 +216,7 @@ def racing(flip: Callable[[Tree], None], tree: Tree) -> Iterator[None]:
 
 
 def carelessly(path: Path) -> bytes:
-    """As it is read by somebody who thinks that a look before is enough."""
+    """Read a file after a check of its path, which is not enough."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

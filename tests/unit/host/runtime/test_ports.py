@@ -1,4 +1,4 @@
-"""Ports that the agent picks are free, and nobody else's."""
+"""Ports that the agent picks are free, and not another agent's."""
 
 from __future__ import annotations
 

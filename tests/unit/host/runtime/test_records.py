@@ -1,4 +1,4 @@
-"""What shims write is read back, and what nobody wrote whole is not."""
+"""What shims write is read back, and incomplete records are not."""
 
 from __future__ import annotations
 

@@ -96,7 +96,9 @@ def test_an_agent_whose_number_has_passed_to_another_does_not_start(tmp_path: Pa
     assert two.of("rival") == 5_000
     (tmp_path / "machine" / "run-as").unlink()
     assert agent(tmp_path).of("acme") == 5_000
-    with pytest.raises(Unavailable, match=r"belongs to tenant rival according to .* and to another"):
+    with pytest.raises(
+        Unavailable, match=r"belongs to tenant rival according to .* and to another"
+    ):
         agent(tmp_path, "n2").prepare()
     with pytest.raises(Unavailable, match="belongs to tenant rival"):
         two.of("third")

@@ -59,7 +59,7 @@ def test_a_file_is_written_without_a_look_at_all_others_of_its_tenant(
 
 def test_work_that_keeps_replaced_files_open_keeps_no_memory_by_it(tmp_path: Path) -> None:
     """Tokens are replaced for as long as work runs: each old one that it has open would stay, and
-    is in nobody's share. One that was replaced just now can be read to its end.
+    counts in no share. One that was replaced just now can be read to its end.
     """
     kept = SecretFiles(tmp_path)
     path = put(kept, FIRST, "token", b"0" * PAGE)

@@ -115,10 +115,10 @@ def test_a_token_is_replaced_in_the_middle_of_its_life_and_not_before(rig: Rig) 
         assert len(rig.asked) == 1
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert (rig.work / "token.kubeconfig").read_bytes() == b"config"
-        rig.files._due[ATTEMPT] = datetime.now(UTC) - timedelta(seconds=1)
+        rig.files.due[ATTEMPT] = datetime.now(UTC) - timedelta(seconds=1)
         rig.trouble = [Unavailable("away"), Forbidden("not now")]
         await rig.renewing(lambda: file.read_text() == "t4")
-        due = rig.files._due[ATTEMPT] - datetime.now(UTC)
+        due = rig.files.due[ATTEMPT] - datetime.now(UTC)
         assert timedelta(0) < due <= timedelta(minutes=30)
 
     play(story())

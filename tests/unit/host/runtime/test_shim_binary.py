@@ -16,7 +16,7 @@ ET_DYN, PT_GNU_STACK, PT_GNU_RELRO, PF_X = 3, 0x6474E551, 0x6474E552, 1
 
 @pytest.fixture
 def nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout that nobody installed, and an empty cache."""
+    """A checkout that is not installed, and an empty cache."""
     source = tmp_path / "src" / "shim.c"
     source.parent.mkdir()
     for part in shim_build.SOURCE.parent.glob("shim*.[ch]"):

@@ -124,9 +124,9 @@ def test_a_write_beside_the_pass_is_not_overwritten() -> None:
         await inner.txn(put(HERE))
         page = await inner.range(HERE, HERE + "\0")
         await store.txn(put(HERE, b'{"newer":1}'))
-        assert await store._reencrypt(page.records[0], ReencryptionResult()) == ReencryptionResult(
-            0, 1
-        )
+        assert await store.reencrypt_record(
+            page.records[0], ReencryptionResult()
+        ) == ReencryptionResult(0, 1)
         assert await value_at(store, HERE) == b'{"newer":1}'
 
     played(play)

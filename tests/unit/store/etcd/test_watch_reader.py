@@ -42,7 +42,7 @@ async def push_three(buffer: Buffer) -> None:
 
 
 def test_nothing_is_followed_before_somebody_reads() -> None:
-    """A watch that nobody reads holds no stream open."""
+    """A watch without a reader holds no stream open."""
     started: list[bool] = []
 
     async def follow(buffer: Buffer) -> None:
@@ -99,7 +99,7 @@ def test_what_came_before_a_failure_is_delivered_first() -> None:
 
 
 def test_a_departed_reader_ends_the_follower() -> None:
-    """Closed or just dropped: nobody keeps a stream for a reader that is gone."""
+    """Closed or just dropped: no stream is kept for a reader that is gone."""
     ended: list[str] = []
     both = asyncio.Event()
 

@@ -101,7 +101,7 @@ def test_a_bookmark_moves_the_place_and_is_not_a_change() -> None:
     assert guard.skip_to(12) == Batch(12)
     assert guard.skip_to(11) == Batch(12)
     with pytest.raises(Expired):
-        # Somebody proved that there was nothing up to 12.
+        # A bookmark proved that there was nothing up to 12.
         guard.take(answer(put("late", 12)))
 
 

@@ -51,7 +51,7 @@ def put(key: str, value: bytes = b"1", **compares: int) -> CommitWrite:
 
 
 def count(engine: SqliteEngine, table: str) -> int:
-    found = engine._connection.execute(f"SELECT count(*) FROM {table}").get
+    found = engine.connection.execute(f"SELECT count(*) FROM {table}").get
     assert isinstance(found, int)
     return found
 
@@ -201,7 +201,7 @@ def test_after_a_failed_sync_a_restart_tells_the_fate(tmp_path: Path, disk: Faul
     fate = engine.run([AskFate(token)]).answers[0]
     assert fate in (TokenApplied(2), NotApplied())
     assert (engine.view.pointer("b") is not None) == (fate == TokenApplied(2))
-    # What the log holds was copied and synced anew when the file was opened.
+    # What the log holds was copied and synced again when the file was opened.
     main = [op for op in disk.after_fault if isinstance(op, Sync) and op.file == "store.db"]
     assert main != []
     engine.close()
@@ -274,7 +274,7 @@ class Foreigner:
 def plain(tmp_path: Path, clock: Clock) -> Iterator[SqliteEngine]:
     """An engine on the real file system, whose locks other connections see."""
     opened = SqliteEngine.open(tmp_path / "store.db", clock=clock)
-    opened._connection.set_busy_timeout(1)
+    opened.connection.set_busy_timeout(1)
     yield opened
     opened.close()
 
@@ -305,7 +305,7 @@ def test_a_checkpoint_that_others_hold_up_is_made_later(
     foreigner.close()
     plain.keep_house()
     assert plain.failure is None
-    pages = plain._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    pages = plain.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
     assert pages[0] == pages[1]
 
 
@@ -350,7 +350,7 @@ def test_a_write_that_is_locked_out_says_so_and_the_store_goes_on(
 def test_the_log_is_checkpointed_when_it_has_grown(
     engine: SqliteEngine, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It begins anew instead of growing for ever."""
+    """It starts again instead of growing for ever."""
     monkeypatch.setattr(SqliteEngine, "checkpoint_pages", 50)
     for i in range(100):
         engine.run([put(f"k{i % 10}", b"v" * 5_000)])
@@ -392,7 +392,7 @@ def test_a_damaged_value_stops_the_store_instead_of_being_served(tmp_path: Path)
     """[INV11]"""
     engine = SqliteEngine.open(tmp_path / "store.db", cache_bytes_max=0)
     engine.run([put("a", b"right")])
-    engine._connection.execute("UPDATE log SET value = ?", (b"wrong",))
+    engine.connection.execute("UPDATE log SET value = ?", (b"wrong",))
     answer = engine.run([put("a", a=7)]).answers[0]
     assert isinstance(answer, Unavailable)
     assert engine.failure is not None

@@ -43,7 +43,7 @@ def _data(path: Path) -> list[Path]:
 
 
 def test_two_stores_never_share_a_file(tmp_path: Path) -> None:
-    """The second one is told who holds it, and gets it once the first is closed."""
+    """The second one learns which process holds it, and gets it once the first is closed."""
     path = tmp_path / "store.db"
     first = SqliteEngine.open(path)
     error = refused(path)

@@ -60,11 +60,11 @@ def test_tokens_of_earlier_sessions_are_told_but_not_used() -> None:
 def test_a_flood_of_tokens_is_bounded() -> None:
     """Beyond the bound the oldest are forgotten early, in large steps."""
     book = TokenBook(1, TransactionToken(0, 0), Clock())
-    book._issued = TOKENS_MAX + operation_tokens._STEP_TOKENS - 1
+    book.issued = TOKENS_MAX + operation_tokens.STEP_TOKENS - 1
     assert book.due() is None
-    book._issued += 1
+    book.issued += 1
     line = book.due()
-    assert line == TransactionToken(1, operation_tokens._STEP_TOKENS)
+    assert line == TransactionToken(1, operation_tokens.STEP_TOKENS)
     book.forgotten = line
     assert book.due() is None
     with pytest.raises(OutcomeUnknown):

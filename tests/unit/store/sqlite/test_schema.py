@@ -88,5 +88,5 @@ def test_a_format_without_a_way_up_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_format_since_the_first_has_a_way_up() -> None:
-    """A gap in the list would strand somebody's data."""
+    """A gap in the list would strand a user's data."""
     assert sorted(schema.MIGRATIONS) == list(range(1, schema.FORMAT))

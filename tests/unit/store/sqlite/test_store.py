@@ -113,7 +113,7 @@ def test_reads_do_not_wait_for_a_slow_disk(tmp_path: Path) -> None:
 
 
 def test_a_failed_disk_is_told_to_everyone(tmp_path: Path) -> None:
-    """Callers, later callers, readers, watchers and whoever runs the store [INV11]."""
+    """Callers, later callers, readers, watchers and the process that runs the store [INV11]."""
 
     async def run() -> None:
         disk, told = FaultyDisk(), list[str]()
@@ -207,7 +207,7 @@ def test_what_is_too_large_is_refused_before_it_reaches_the_disk(tmp_path: Path)
 
 
 def test_closing_finishes_what_was_begun(tmp_path: Path) -> None:
-    """Whoever has asked gets an answer, and it is true."""
+    """Every caller gets an answer, and it is true."""
 
     async def run() -> None:
         store = await SqliteStore.open(tmp_path / "store.db")

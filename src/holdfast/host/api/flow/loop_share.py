@@ -80,21 +80,21 @@ class TenantLocks:
         self._seats = asyncio.Semaphore(all_max)
         self._tenant_max = tenant_max
         # The lock of each tenant with requests that wait or run, and how many these are.
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        self.locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     @asynccontextmanager
     async def of(self, flow: Flow) -> AsyncIterator[None]:
         """Wait for the turn of this caller's tenant. Raises Overloaded."""
-        lock, wanted = self._locks.get(flow.tenant) or (asyncio.Lock(), 0)
+        lock, wanted = self.locks.get(flow.tenant) or (asyncio.Lock(), 0)
         if wanted >= self._tenant_max:
             raise overload_error(flow, RejectionReason.QUEUE_FULL, RETRY_AFTER_S)
-        self._locks[flow.tenant] = (lock, wanted + 1)
+        self.locks[flow.tenant] = (lock, wanted + 1)
         try:
             async with lock, self._seats:
                 yield
         finally:
-            _, wanted = self._locks[flow.tenant]
+            _, wanted = self.locks[flow.tenant]
             if wanted > 1:
-                self._locks[flow.tenant] = (lock, wanted - 1)
+                self.locks[flow.tenant] = (lock, wanted - 1)
             else:
-                del self._locks[flow.tenant]
+                del self.locks[flow.tenant]

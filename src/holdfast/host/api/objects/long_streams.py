@@ -66,7 +66,7 @@ class LongStreams:
     """All open streams of one server."""
 
     def __init__(self, authenticate: Authenticate) -> None:
-        self._authenticate = authenticate
+        self.authenticate = authenticate
         self._streams: dict[int, LongStream] = {}
         # How many streams were ended because their callers may not have them any more.
         self.ended = 0
@@ -111,7 +111,7 @@ class LongStreams:
     def may_stay(self, call: Call) -> bool:
         """Whether the caller is still who it was and may still have this stream."""
         try:
-            if self._authenticate(call.request) != call.identity:
+            if self.authenticate(call.request) != call.identity:
                 return False
             looks_inside = call.route.subresource in _LASTING_PARTS and is_person(call.identity)
             if looks_inside and call.services.rights.age_s > TRUST_S:

@@ -247,7 +247,7 @@ class Cgroups:
         lacking: dict[str, str],
     ) -> None:
         self.relative = relative
-        self._seats, self._lacking = seats, lacking
+        self._seats, self.lacking = seats, lacking
         # A container's runtime makes groups in all hierarchies, so all are searched at the end.
         self._folders = tuple(it.root / relative for it in hierarchies)
 
@@ -291,7 +291,7 @@ class Cgroups:
 
     def _limit(self, attempt: Attempt, controller: str, of: CgroupLimits) -> str:
         if controller not in self._seats:
-            return f"none: {self._lacking[controller]}"
+            return f"none: {self.lacking[controller]}"
         seat, folder = self._made(attempt, controller)
         amount = limits.amount(controller, of)
         if not amount:
@@ -308,7 +308,7 @@ class Cgroups:
         seat = self._seats.get(CPU)
         write = limits.share_write(seat.version, of) if seat is not None else None
         if seat is None or write is None:
-            return f"none: {self._lacking.get(CPU, 'nothing is set aside')}"
+            return f"none: {self.lacking.get(CPU, 'nothing is set aside')}"
         problem = written(seat.folder / name(attempt), write)
         share = render(Resource.CPU, of.share_milli)
         return f"none: {problem}" if problem else f"cgroup-v{seat.version} {share}"
@@ -316,7 +316,7 @@ class Cgroups:
     def _deny(self, attempt: Attempt, denied: Sequence[str]) -> str:
         """Deny it the devices that it does not own."""
         if DEVICES not in self._seats:
-            return f"none: {self._lacking[DEVICES]}"
+            return f"none: {self.lacking[DEVICES]}"
         seat, folder = self._made(attempt, DEVICES)
         for rule in denied:
             problem = written(folder, CgroupWrite("devices.deny", rule))

@@ -102,7 +102,7 @@ def installed() -> RuncVersion:
 @lru_cache(maxsize=4)
 def _described(program: str, inode: int, changed_ns: int) -> RuncVersion:
     """Cached for each program: searching packages takes long, and a start waits for this."""
-    said = _asked(program, "--version")
+    said = run_program(program, "--version")
     found = _VERSION.search(said)
     if found is None:
         raise Unavailable(f"the output of {program} --version cannot be parsed")
@@ -120,8 +120,8 @@ def _package(program: str) -> tuple[str, frozenset[str]]:
     if shutil.which("dpkg-query", path=PATH_DEFAULT) is None:
         return "", frozenset()
     try:
-        owner = _asked("dpkg-query", "--search", program).partition(":")[0]
-        version = _asked("dpkg-query", "--show", "--showformat=${Version}", owner).strip()
+        owner = run_program("dpkg-query", "--search", program).partition(":")[0]
+        version = run_program("dpkg-query", "--show", "--showformat=${Version}", owner).strip()
     except Unavailable:
         return "", frozenset()
     return version, _named_in(DOCUMENTS / owner / "changelog.Debian.gz")
@@ -136,7 +136,7 @@ def _named_in(changelog: Path) -> frozenset[str]:
         return frozenset()
 
 
-def _asked(*words: str) -> str:
+def run_program(*words: str) -> str:
     try:
         done = subprocess.run(
             words,
@@ -189,7 +189,7 @@ def sandbox(named: Path | None) -> str:
 @lru_cache(maxsize=4)
 def _version(program: str, inode: int, changed_ns: int) -> str:
     """The version of a sandbox runtime. Cached for each program."""
-    return _asked(program, "--version")
+    return run_program(program, "--version")
 
 
 def check() -> RuncVersion:

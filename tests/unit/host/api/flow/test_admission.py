@@ -73,7 +73,7 @@ class Crowded:
         return asyncio.create_task(self.rig.create(named(name), user=user))
 
     async def settle(self, **expected: int) -> None:
-        """Until so many are under way or wait, of all classes together."""
+        """Wait until this many requests run or wait, of all classes together."""
         while True:
             self.admission.settle()
             seen = self.admission.gates.writes.class_loads(self.admission.now_ms()).values()
@@ -192,7 +192,7 @@ def test_only_requests_about_terms_are_taken_in_on_their_path() -> None:
 
 
 def test_a_client_that_goes_takes_its_request_along() -> None:
-    """Whoever has given up is neither begun nor executed."""
+    """A request whose client has given up is neither begun nor executed."""
 
     async def story() -> None:
         async with Crowded() as crowded:
@@ -203,7 +203,7 @@ def test_a_client_that_goes_takes_its_request_along() -> None:
             await crowded.settle(executing=2, waiting=1)
             waiting.cancel()
             await crowded.settle(executing=2, waiting=0)
-            # One of the two is with the store already; of the other the authority is told.
+            # One of the two has reached the store already; the authority withdraws the other.
             second.cancel()
             await crowded.settle(executing=1)
             crowded.store.goes_on.set()
@@ -306,7 +306,7 @@ def test_watches_of_one_user_are_bounded() -> None:
 
 
 def test_connections_of_one_user_are_bounded() -> None:
-    """One more is told so, and closed. [B6]"""
+    """One more connection is refused with a reason, and closed. [B6]"""
 
     async def story() -> None:
         async with Crowded() as crowded:
@@ -330,7 +330,7 @@ def test_connections_of_one_user_are_bounded() -> None:
 
 
 def test_bodies_that_are_still_arriving_are_bounded_in_bytes() -> None:
-    """Whoever announces more than there is room for is refused before it is read. [B6]"""
+    """A body larger than the room that is left is refused before it is read. [B6]"""
 
     async def story() -> None:
         async with Crowded() as crowded:

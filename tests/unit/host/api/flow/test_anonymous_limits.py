@@ -1,4 +1,4 @@
-"""Who is nobody yet is counted: by address, and all together, before anything is spent."""
+"""Callers without an identity are counted by address and in total, before they cost anything."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class From:
 
 
 def demanded(gate: AnonymousLimits, address: str, times: int) -> int:
-    """How many of so many requests are let through."""
+    """How many of this number of requests are let through."""
     allowed = 0
     for _ in range(times):
         try:
@@ -58,7 +58,7 @@ def test_an_address_has_its_share_and_no_more() -> None:
 
 
 def test_all_addresses_together_have_a_share() -> None:
-    """And whoever looks at the health is not refused for what others do."""
+    """And health checks are not refused for what other clients do."""
     gate = AnonymousLimits(FEW, Rate(1, 5))
     assert sum(demanded(gate, f"10.0.0.{n}", 1) for n in range(20)) == 5
     gate.demand_health(From("10.0.1.1"))  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ def test_paths_outside_the_api_are_counted_where_anybody_may_ask(path: str, is_e
 
     async def story(rig: ApiRig) -> None:
         rig.api.anonymous_limits = AnonymousLimits(FEW, FEW)
-        rig.api._extras[path] = fine
+        rig.api.extras[path] = fine
         codes = [(await rig.send("GET", path)).code for _ in range(4)]
         assert codes == [200, 200, 200, 429 if is_early else 200]
 
@@ -103,7 +103,7 @@ def test_a_wrong_token_is_refused_before_any_signature_is_looked_at(
 
     def counted(pem: str) -> Any:
         looked_at.append(pem)
-        raise AssertionError("a signature costs what anybody could ask for")
+        raise AssertionError("an anonymous caller made the server sign")
 
     monkeypatch.setattr(join_admission, "signed_key", counted)
 

@@ -69,7 +69,7 @@ def said(*pieces: bytes) -> Callable[..., Awaitable[bytes]]:
 def test_noise_is_answered_with_a_status_and_logged_nowhere(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Whoever sends noise must not fill a disk with it."""
+    """A client that sends noise must not fill a disk with log lines."""
     answer = served(echo, said(b"\x00\x01 noise\r\n\r\n"))
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b" 400 " in head
@@ -119,7 +119,7 @@ async def _for_ever(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 def test_after_an_answer_to_somebody_who_goes_on_sending_the_connection_ends() -> None:
-    """What he sends is not read for ever, and is never taken for another request."""
+    """What the client sends is not read for ever, and is never taken for another request."""
 
     async def at_once(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text="no")
@@ -163,7 +163,7 @@ def test_who_takes_nothing_of_an_answer_is_cut_off() -> None:
 
 
 def test_who_rests_while_reading_what_lasts_is_not() -> None:
-    """A log in a pager goes on when somebody turns the page."""
+    """A log in a pager goes on when its reader turns the page."""
     timers: list[Any] = []
     rests = asyncio.Event()
 

@@ -61,7 +61,9 @@ def test_only_one_whole_request_is_judged_by_its_bytes(data: bytes, expected: bo
 
 def test_a_refusal_in_bytes_says_what_any_other_does() -> None:
     """A stock client reads the code, Retry-After and a Status. [E6]"""
-    head, _, body = answer(overload_error(ANN, RejectionReason.QUEUE_FULL, 3)).partition(b"\r\n\r\n")
+    head, _, body = answer(overload_error(ANN, RejectionReason.QUEUE_FULL, 3)).partition(
+        b"\r\n\r\n"
+    )
     lines = head.decode().split("\r\n")
     assert lines[0] == "HTTP/1.1 429 Too Many Requests"
     assert "Retry-After: 3" in lines
@@ -92,7 +94,7 @@ def test_a_crowd_that_comes_at_once_is_counted_before_it_stands_in_line() -> Non
     passes = [it for it in words if isinstance(it, ArrivalTicket)]
     assert len(passes) == SEATS.most
     for it in passes:
-        it.used()
+        it.release()
     assert isinstance(keeper.refusal(ANN, POST), ArrivalTicket)
 
 
@@ -100,7 +102,9 @@ def test_refusals_at_the_door_are_counted_like_others() -> None:
     """Operators see them by class, tenant and reason. [M6]"""
     gates = crowded()
     LoadShedder(gates).refusal(ANN, POST)
-    assert gates.writes.class_loads(0)[RequestClass.TENANT].refused == {RejectionReason.QUEUE_FULL: 1}
+    assert gates.writes.class_loads(0)[RequestClass.TENANT].refused == {
+        RejectionReason.QUEUE_FULL: 1
+    }
     assert gates.writes.tenants[RequestClass.TENANT, "acme"].refused == 1
 
 
@@ -128,7 +132,7 @@ async def _served(request: Any) -> Any:
 
 
 def test_a_connection_answers_a_little_later_and_in_order() -> None:
-    """Whoever has no answer does not ask again; whoever does has the first one at once."""
+    """A client without an answer does not ask again; one that does gets its first answer."""
 
     async def story() -> None:
         keeper = LoadShedder(crowded())

@@ -41,6 +41,6 @@ def test_one_tenants_questions_do_not_delay_anothers() -> None:
         await asyncio.gather(*greedy, quiet, return_exceptions=True)
         assert begun.count("greedy") == 7
         # Nothing is left of those who are gone.
-        assert locks._locks == {}
+        assert locks.locks == {}
 
     play(story())

@@ -1,4 +1,4 @@
-"""Streams that are open when whoever opened them may not have them any more."""
+"""Open streams end when their callers may not have them any more."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_watch_ends_when_its_reader_may_not_watch_any_more(
         async with rig.watch(workloads(), user="ada") as hers:
             assert hers.status == 200
             tenants = Identity(name="ada")
-            monkeypatch.setattr(rig.api.long_streams, "_authenticate", lambda request: tenants)
+            monkeypatch.setattr(rig.api.long_streams, "authenticate", lambda request: tenants)
             await rig.api.long_streams.sweep()
             assert await asyncio.wait_for(hers.content.read(), PATIENCE_S) == b""
 

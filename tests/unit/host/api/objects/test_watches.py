@@ -1,4 +1,4 @@
-"""Watches over HTTP: what is told, when 410 is said, and how they end."""
+"""Watches over HTTP: what they send, when the answer is 410, and how they end."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_only_an_administrator_lets_it_be_decided_again(run: Any) -> None:
 
 
 def test_a_search_for_few_among_many_goes_on_page_by_page(run: Any) -> None:
-    """One answer looks at so many and no more, and says where to go on."""
+    """One response examines a bounded number, and says where to go on."""
 
     async def story(rig: ApiRig, metrics: Metrics) -> None:
         for sequence in range(1, 7):

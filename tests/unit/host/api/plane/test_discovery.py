@@ -1,4 +1,4 @@
-"""What clients are told: discovery, tables and OpenAPI."""
+"""What clients find: discovery, tables and OpenAPI."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def now_ms() -> int:
 def test_what_an_agent_said_tells_a_binding_that_was_not_seen_from_status_that_is_behind(
     run: Any,
 ) -> None:
-    """By the renewals that this server heard itself. [M2, M3, SC4]"""
+    """By the heartbeats that this server received itself. [M2, M3, SC4]"""
     bound = replica(State.BOUND)
     binding = replaced(bound.status.binding, at=timestamp(now_ms() - 60_000))
     bound = replaced(bound, status=replaced(bound.status, binding=binding))

@@ -72,7 +72,7 @@ def test_an_agent_is_let_run_on_until_its_node_is_marked(run: Any) -> None:
     ],
 )
 def test_nobody_renews_for_another(run: Any, user: str, code: int, reason: str) -> None:
-    """A renewal by anybody else would keep a silent node alive. [A9]"""
+    """A renewal by another caller would keep a silent node alive. [A9]"""
 
     async def story(rig: ApiRig) -> None:
         await put_node(rig)
@@ -104,7 +104,7 @@ def test_what_is_no_renewal_is_refused(run: Any, body: bytes) -> None:
 
 
 def test_a_renewal_is_about_the_node_of_its_path(run: Any) -> None:
-    """Whoever counts requests by their paths must not be deceived."""
+    """Counting requests by their paths must not be deceived."""
 
     async def story(rig: ApiRig) -> None:
         body = Renew("n2", "uid-n2", 1)

@@ -93,7 +93,7 @@ def test_a_log_that_breaks_off_says_so_where_it_does() -> None:
 
 
 def test_a_client_that_does_not_read_holds_the_agent_back() -> None:
-    """What is in between stays bounded, and when the client goes, the agent is told."""
+    """What is buffered stays bounded, and when the client leaves, the agent learns of it."""
     sent, is_held, is_gone = 0, asyncio.Event(), asyncio.Event()
     piece = b"x" * 65_536
 

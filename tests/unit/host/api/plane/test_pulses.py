@@ -26,7 +26,7 @@ def run(tmp_path: Path) -> Any:
 
 
 def test_components_tell_and_those_who_watch_over_a_plane_ask(run: Any) -> None:
-    """And nobody else. [H3]"""
+    """And no other caller. [H3]"""
 
     async def story(rig: ApiRig) -> None:
         for user in ("ada", "admin", "system:node:n1", "system:server:one", "prometheus"):

@@ -41,7 +41,7 @@ async def ask(rig: ApiRig, folder: Path, body: Any = None, user: str = AGENT) ->
 
 
 def test_the_agent_of_its_node_gets_the_token_of_a_replica_and_nobody_else(tmp_path: Path) -> None:
-    """Whoever has it is that workload, so no role gives it."""
+    """Its bearer acts as that workload, so no role grants it."""
 
     async def story(rig: ApiRig) -> None:
         await put(rig)

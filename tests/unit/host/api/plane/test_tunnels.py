@@ -71,7 +71,7 @@ def test_a_node_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Monke
 def test_one_tenant_leaves_room_for_the_logs_and_commands_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The agent is told whose each is, so that it can bound them as well."""
+    """The agent learns the tenant of each, so that it can bound them as well."""
     monkeypatch.setattr(server_end, "TENANT_STREAMS_MAX", 0)
     told: list[str] = []
 
@@ -150,7 +150,7 @@ def test_only_the_nodes_own_agent_waits_and_visits() -> None:
 
 
 def test_another_nodes_agent_cannot_make_a_visit_that_it_was_not_asked_for() -> None:
-    """Not even with the number, and nobody makes one twice."""
+    """Not even with the number, and no stream is opened twice."""
 
     async def story(rig: ApiRig) -> None:
         async def steal(asked: TunnelRequest, socket: Socket) -> None:

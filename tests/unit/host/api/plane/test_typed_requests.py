@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host.client.create_form import pack, can_carry, unpack
+from holdfast.host.client.create_form import can_carry, pack, unpack
 from holdfast.model.encoding.wire import decode_trusted
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.region import Region
@@ -73,7 +73,7 @@ def test_creates_among_others_have_one_result_each(run: Run) -> None:
 
 
 def test_a_stranger_creates_nothing_in_a_tenant_that_is_not_his(run: Run) -> None:
-    """The path is not what keeps him out."""
+    """The path alone does not refuse a caller."""
 
     async def story(rig: ApiRig) -> None:
         other = workload("a")

@@ -1,4 +1,4 @@
-"""What counts as too much on the disk: bytes, files without end, and trees nobody can walk."""
+"""What counts as too much on the disk: bytes, files, and trees that cannot be walked."""
 
 from __future__ import annotations
 

@@ -145,9 +145,9 @@ def group(folder: Path, version: int, controller: str, **files: str) -> Cgroups:
 
 
 def test_a_limit_of_the_second_version_is_written_and_told(tmp_path: Path) -> None:
-    """And what is missing beside it is told as well."""
+    """And what is missing beside it is reported as well."""
     groups = group(tmp_path, 2, "memory", memory_max="")
-    groups._lacking.update(cpu="not here", pids="not here")
+    groups.lacking.update(cpu="not here", pids="not here")
     told = groups.make(ONE, CgroupLimits(memory_bytes=1 << 20))
     missing = "swap is not limited, single processes may be killed"
     assert told == {
@@ -176,7 +176,7 @@ def test_kills_for_want_of_memory_are_counted(
 
 
 def test_who_cannot_be_read_is_somebody(tmp_path: Path) -> None:
-    """An empty answer would be a false proof that nobody is there. [INV2]"""
+    """An empty answer would be a false proof that no process is there. [INV2]"""
     assert cgroups_files.pids(tmp_path / "nothing") == []
     (tmp_path / "group" / cgroups_files.PROCS).mkdir(parents=True)
     assert cgroups_files.pids(tmp_path / "group") == [0]

@@ -1,4 +1,4 @@
-"""What runc is told, and which images are images."""
+"""The configuration for runc, and which images are valid."""
 
 from __future__ import annotations
 

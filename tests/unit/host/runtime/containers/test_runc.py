@@ -96,7 +96,7 @@ def test_what_debian_has_mended_is_told_by_the_changelog_of_its_package(
     monkeypatch.setattr(runc.shutil, "which", lambda name, path: str(program))
     packages = {"--search": "runc-doc: /usr/bin/runc\n", "--show": "1.1.5+ds1-1"}
     said = "runc version 1.1.5+ds1\nlibseccomp: 2.5.4\n"
-    monkeypatch.setattr(runc, "_asked", lambda *words: packages.get(words[1], said))
+    monkeypatch.setattr(runc, "run_program", lambda *words: packages.get(words[1], said))
     found = runc.installed()
     told = " ".join(warnings(found))
     assert "CVE-2024-45310" not in told
@@ -125,7 +125,7 @@ def test_what_runc_says_is_understood_and_an_open_flaw_refuses_all(
     program.touch()
     monkeypatch.setattr(runc.shutil, "which", lambda name, path: str(program))
     packages = {"--search": "runc: /usr/bin/runc\n", "--show": "1.1.5+ds1-1+deb12u1"}
-    monkeypatch.setattr(runc, "_asked", lambda *words: packages.get(words[1], said["text"]))
+    monkeypatch.setattr(runc, "run_program", lambda *words: packages.get(words[1], said["text"]))
     assert check().version == (1, 1, 4, RELEASED)
     packages["--show"] = "1.1.4-0ubuntu1"
     # What was found out of a program is believed until it is replaced.

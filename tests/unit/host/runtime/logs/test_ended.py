@@ -46,7 +46,7 @@ def house(tmp_path: Path) -> House:
 
 
 def test_logs_are_read_when_the_rest_is_gone(house: House) -> None:
-    """The work's own files are not kept, and nobody takes what is kept for work."""
+    """The work's own files are not kept, and what is kept is not taken for work."""
     house.work("one", numbers=2)
     house.end("one")
     assert house.attempts.uids() == []

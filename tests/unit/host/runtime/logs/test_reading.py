@@ -85,7 +85,7 @@ def test_no_more_last_lines_are_looked_for_than_fit_in_memory(
 
 
 def test_the_last_lines_are_those_that_were_last_when_they_were_asked_for(shim: Shim) -> None:
-    """Whoever does not follow gets no more of them than he asked for."""
+    """A reader that does not follow gets no more of them than it asked for."""
     for second in range(3):
         shim.say(second, b"old")
     with reading(shim, tail=2) as reader, reading(shim, tail=0) as none:
