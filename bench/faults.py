@@ -28,7 +28,7 @@ import msgspec
 from bench.harness import figure, load
 from holdfast.commit.server import LEASE_MS as AUTHORITY_LEASE_MS
 from holdfast.commit.server import SCOPE, TICKS_PER_LEASE
-from holdfast.correct.controller_worker import LOOK_ON_MS
+from holdfast.correct.controller_worker import TAKEOVER_WAIT_MS
 from holdfast.host.audit.segments import FOLDER, records
 from holdfast.host.client import Client
 from holdfast.model.audit.records import mutation_of
@@ -216,7 +216,7 @@ async def controllers(folder: Path) -> None:
             taken.append(await new_work(plane, f"controllers-{number}", began))
             part.spawn()
             await all_work(plane)
-    bound_s = (LEASE_MS * (1 + 1 / LOOKS_PER_LEASE) + LOOK_ON_MS) / 1_000
+    bound_s = (LEASE_MS * (1 + 1 / LOOKS_PER_LEASE) + TAKEOVER_WAIT_MS) / 1_000
     bound = "their lease, a look, and looking on at first"
     tell("controllers_killed.new_work_s", taken, bound_s, bound, bound_s)
 
