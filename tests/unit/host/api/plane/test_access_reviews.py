@@ -102,7 +102,7 @@ def test_nobody_is_told_that_he_may_do_what_only_components_do(rights: Rights) -
     assert not can(rights, who.controller("status"), "create", "replicas", "risk")
     body = json.dumps({"spec": asked("create", "replicas", "risk")}).encode()
     status = json.loads(access_reviews.access(rights, ROOT, JSON, body))["status"]
-    assert status["reason"] == "only controller:workload may ever create replicas"
+    assert status["reason"] == "only controller:workload may create replicas, whatever the roles"
 
 
 def test_paths_are_judged_as_paths(rights: Rights) -> None:
@@ -206,4 +206,4 @@ def test_an_agents_list_says_that_it_is_not_the_whole_truth(rights: Rights) -> N
     body = json.dumps({"spec": {"namespace": "risk"}}).encode()
     status = json.loads(access_reviews.rules(rights, who.agent("n"), JSON, body))["status"]
     assert status["incomplete"] is True
-    assert "its own node" in status["evaluationError"]
+    assert "own node" in status["evaluationError"]
