@@ -188,8 +188,8 @@ MUTANTS = (
         "a server whose answer was lost asks for the fate and reads even if it applied",
         rewrite(
             _COUNTER + "Server._answered",
-            "case Committed() | Applied():",
-            "case Applied():\n            return self._read_for(work)\n        case Committed():",
+            "case Committed() | TokenApplied():",
+            "case TokenApplied():\n            return self._read_for(work)\n        case Committed():",
         ),
     ),
     _benign(
