@@ -35,8 +35,8 @@ from holdfast.agent.runtime_protocol import (
     Launched,
     LookAround,
     NotLaunched,
-    RunProbe,
     Probed,
+    RunProbe,
 )
 from holdfast.host.client.access import Access
 from holdfast.host.client.api_client import ApiClient

@@ -80,7 +80,10 @@ async def _measured(folder: Path) -> dict[str, float]:
     image = _image(folder)
     process = Template(command=("sleep", "300"))
     box = Template(runtime=RuntimeKind.CONTAINER, image=str(image), command=("/bin/sleep", "300"))
-    rules = {APART: ConfinementRules(DEFAULT, folder / "machine" / "run-as"), TOGETHER: ConfinementRules()}
+    rules = {
+        APART: ConfinementRules(DEFAULT, folder / "machine" / "run-as"),
+        TOGETHER: ConfinementRules(),
+    }
     agents = {
         name: _Agent(folder / name, RuntimeOptions(images=(image.parent,), rules=it))
         for name, it in rules.items()

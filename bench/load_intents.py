@@ -15,18 +15,18 @@ from holdfast.host.process import clock
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.observe.retry import (
     DEFAULT_POLICY,
-    RequestAttempts,
-    RequestStarted,
     Budget,
     Failed,
     Finish,
-    LookForOperation,
     Looked,
     LookFailed,
+    LookForOperation,
     Nature,
     Pause,
     Paused,
     Replied,
+    RequestAttempts,
+    RequestStarted,
     Send,
     Stimulus,
 )

@@ -117,7 +117,9 @@ def _pods(folder: Path) -> list[GpuDemand]:
     ]
 
 
-def _shuffled(name: str, nodes: list[TraceNode], pods: list[GpuDemand], rng: random.Random) -> PodList:
+def _shuffled(
+    name: str, nodes: list[TraceNode], pods: list[GpuDemand], rng: random.Random
+) -> PodList:
     """All pods in a random order, then random ones of them again, until the load is reached."""
     wanted = LOAD_MAX * 1000 * sum(node.devices for node in nodes)
     order = rng.sample(range(len(pods)), len(pods))
@@ -184,7 +186,9 @@ def _made_up(rng: random.Random) -> GpuDemand:
     chance = rng.random()
     if chance < 0.45:
         milli = rng.choice([100, 200, 250, 300, 400, 500, 600, 700, 800])
-        return GpuDemand(rng.choice([1000, 2000, 4000, 8000]), milli, 1, (), rng.choice([4096, 16384]))
+        return GpuDemand(
+            rng.choice([1000, 2000, 4000, 8000]), milli, 1, (), rng.choice([4096, 16384])
+        )
     if chance < 0.80:
         return GpuDemand(rng.choice([4000, 8000, 12000, 16000]), 1000, 1, (), 32768)
     if chance < 0.87:

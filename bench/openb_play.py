@@ -30,7 +30,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
 from holdfast.observe.cache import ObjectChange
 from holdfast.observe.node_columns import Floats, Ints, Rows
-from holdfast.propose.decision_view import View, PendingWork
+from holdfast.propose.decision_view import PendingWork, View
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import Proposal
 from holdfast.propose.feasibility.verdict_cache import VerdictCache

@@ -22,7 +22,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.fit import demand_of
 from holdfast.model.requests import Accepted, AcquireLease, Bind, RenewLease, ReportPending
 from holdfast.model.time import Instant
-from holdfast.observe.watch_events import GetResult, Get, Present, Reached
+from holdfast.observe.watch_events import Get, GetResult, Present, Reached
 from holdfast.propose.scheduler import Scheduler
 
 # News and answers that come to a component in one piece.

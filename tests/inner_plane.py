@@ -122,7 +122,11 @@ def target(replica: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def inner_plane(folder: Path) -> AsyncIterator[InnerPlane]:
-    plane = ServerProcess(ServerSettings(data=folder, listen=ListenAddress("127.0.0.1", 0), store="memory:", name="one"))
+    plane = ServerProcess(
+        ServerSettings(
+            data=folder, listen=ListenAddress("127.0.0.1", 0), store="memory:", name="one"
+        )
+    )
     await plane.start()
     made = InnerPlane(plane, folder / "pki")
     try:

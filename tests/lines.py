@@ -70,7 +70,9 @@ def context(ca: bytes, issued: IssuedCertificate | None) -> ssl.SSLContext:
 class Line:
     """One connection as one identity. It is made anew when the server has ended it."""
 
-    def __init__(self, url: str, ca: bytes, issued: IssuedCertificate | None = None, token: str = "") -> None:
+    def __init__(
+        self, url: str, ca: bytes, issued: IssuedCertificate | None = None, token: str = ""
+    ) -> None:
         parts = urlsplit(url)
         assert parts.hostname is not None
         self._host, self._port = parts.hostname, parts.port or 443

@@ -31,7 +31,10 @@ PREFIX = "objects/workloads/t/"
 _TOKEN = Token(
     ObjectMeta(name="ci", namespace="t", creation_timestamp=NOW),
     spec=TokenSpec(
-        purpose=TokenPurpose.BEARER, user="ci", hash=authentication.secret_hash(SECRET), expires=None
+        purpose=TokenPurpose.BEARER,
+        user="ci",
+        hash=authentication.secret_hash(SECRET),
+        expires=None,
     ),
 )
 # As a header's raw bytes come out of the HTTP server.

@@ -112,7 +112,11 @@ class MatrixPlane:
         await self._look_again()
 
     def _connect(
-        self, identity: str, ours: CertificateAuthority, issued: IssuedCertificate | None, token: str = ""
+        self,
+        identity: str,
+        ours: CertificateAuthority,
+        issued: IssuedCertificate | None,
+        token: str = "",
     ) -> None:
         self.lines[identity] = Line(self._server.url, ours.pem, issued, token)
 

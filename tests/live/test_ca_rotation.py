@@ -25,7 +25,7 @@ from holdfast.host.client import Access, Client, from_kubeconfig
 from holdfast.host.pki.bearer_tokens import create_bearer
 from holdfast.host.pki.component_credentials import identities, provide
 from holdfast.host.pki.kubeconfig import kubeconfig
-from holdfast.host.pki.trust_bundle import common_name, names, decode_bundle
+from holdfast.host.pki.trust_bundle import common_name, decode_bundle, names
 from holdfast.model.access.identity import ADMINS
 from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.kinds.node import Node, NodePhase

@@ -19,8 +19,8 @@ from holdfast.agent.runtime_protocol import (
     Clear,
     Exited,
     NotLaunched,
-    RunProbe,
     Probed,
+    RunProbe,
 )
 from holdfast.host.runtime import shim_binary
 from holdfast.host.runtime.cgroups import detect

@@ -25,8 +25,8 @@ from holdfast.agent.runtime_protocol import (
     Exited,
     Launched,
     NotLaunched,
-    RunProbe,
     Probed,
+    RunProbe,
 )
 from holdfast.host.runtime import shim_binary
 from holdfast.host.runtime.cgroups import detect

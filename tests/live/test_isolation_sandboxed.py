@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.runtime_protocol import Attempt, Check, Exited, NotLaunched, RunProbe, Probed
+from holdfast.agent.runtime_protocol import Attempt, Check, Exited, NotLaunched, Probed, RunProbe
 from holdfast.host.runtime.isolation_levels import offered
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import ExecAction, Port, TcpAction

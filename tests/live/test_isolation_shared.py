@@ -22,8 +22,8 @@ from holdfast.agent.runtime_protocol import (
     Exited,
     Launched,
     PortsOpened,
-    RunProbe,
     Probed,
+    RunProbe,
 )
 from holdfast.host.runtime import ports, shim_binary, supervisor
 from holdfast.host.runtime.cgroups import disk

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.runtime_protocol import Check, Exited, NotLaunched, RunProbe, Probed
+from holdfast.agent.runtime_protocol import Check, Exited, NotLaunched, Probed, RunProbe
 from holdfast.model.kinds.template import EnvVar, ExecAction, File, Template
 from tests.live.test_entering import ran
 from tests.live.test_isolation import ACME, SECRET, options_of, targets, victim

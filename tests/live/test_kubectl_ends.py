@@ -167,7 +167,9 @@ def test_wait_sees_a_field_reach_its_value(kubectl: Kubectl) -> None:
 def test_somebody_without_rights_is_told_so(
     kubectl: Kubectl, plane: PlaneProcess, tmp_path: Path
 ) -> None:
-    issued = CertificateAuthority.open(plane.data / "pki").issue("eve", groups=("tenant:elsewhere",))
+    issued = CertificateAuthority.open(plane.data / "pki").issue(
+        "eve", groups=("tenant:elsewhere",)
+    )
     (tmp_path / "eve.crt").write_bytes(issued.certificate)
     (tmp_path / "eve.key").write_bytes(issued.key)
     eve = (

@@ -113,7 +113,9 @@ def test_every_path_beside_the_router_is_in_the_table(
 
     async def story() -> None:
         listen = ListenAddress("127.0.0.1", 0)
-        plane = ServerProcess(ServerSettings(data=tmp_path, listen=listen, store="memory:", name="one"))
+        plane = ServerProcess(
+            ServerSettings(data=tmp_path, listen=listen, store="memory:", name="one")
+        )
         await plane.start()
         await plane.stop()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.host.client import Client, Departed, DeletedObject, Listed, Present, follow
+from holdfast.host.client import Client, DeletedObject, Departed, Listed, Present, follow
 from holdfast.model.errors import Conflict, Forbidden, Missing
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.runtime_protocol import Attempt, Check, Launched, RunProbe, Probed
+from holdfast.agent.runtime_protocol import Attempt, Check, Launched, Probed, RunProbe
 from holdfast.host.runtime.shim_binary import ISOLATIONS
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.template import EnvVar, ExecAction, HttpAction, Port, TcpAction, Template

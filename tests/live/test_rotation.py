@@ -166,7 +166,9 @@ def requests(
     }
 
 
-async def replaced(plane: PlaneProcess, remote: ApiClient, rotation: CertificateRenewal, stream: Stream) -> None:
+async def replaced(
+    plane: PlaneProcess, remote: ApiClient, rotation: CertificateRenewal, stream: Stream
+) -> None:
     """Until both the node and the server have had several certificates, and all asked often."""
     seen = {"node": {b""}, "server": {b""}}
     deadline = time.monotonic() + PATIENCE_S

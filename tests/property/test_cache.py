@@ -19,7 +19,7 @@ from holdfast.model.machine import Ended, Leave, Open, Pushed, Started, Wake, Wo
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
-from holdfast.observe.watch_events import Departed, Follow, WatchEvent, Present, Reached
+from holdfast.observe.watch_events import Departed, Follow, Present, Reached, WatchEvent
 from tests.scale import examples
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -30,7 +30,9 @@ SETTLE_MS = 4 * RESYNC_MS + 60_000
 class Telling:
     """One stream of a server: what it still has to say, and what it said."""
 
-    def __init__(self, history: list[WatchEvent], listed: list[WatchEvent] | None, after: int) -> None:
+    def __init__(
+        self, history: list[WatchEvent], listed: list[WatchEvent] | None, after: int
+    ) -> None:
         self.todo = list(listed or ())
         self.after = after
         self.history = history

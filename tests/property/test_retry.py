@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from holdfast.model.errors import Conflict, Forbidden, OutcomeUnknown, Unavailable
 from holdfast.model.time import Instant
 from holdfast.observe.retry import (
-    RequestAttempts,
-    RequestStarted,
     Failed,
     Finish,
     GiveUp,
-    LookForOperation,
     Looked,
     LookFailed,
+    LookForOperation,
     Nature,
     Pause,
     Paused,
     Replied,
+    RequestAttempts,
+    RequestStarted,
     RetryPolicy,
     Send,
 )

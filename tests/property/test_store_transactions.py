@@ -180,7 +180,7 @@ def test_a_token_without_effective_writes_is_still_remembered(rig: Rig) -> None:
 
 
 def test_asking_for_a_fate_makes_it_final(rig: Rig) -> None:
-    """NotApplied is a promise: a transaction that arrives later finds its token withdrawn [N1.1]."""
+    """NotApplied is a promise: a later transaction finds its token withdrawn. [N1.1]"""
 
     async def story(store: Store) -> None:
         token = store.new_token()

@@ -79,9 +79,7 @@ def parser() -> argparse.ArgumentParser:
     )
     serve.add_argument("--audit-export", default="", help="where audit records are sent")
     serve.add_argument("--audit-export-token-file", type=Path, help="a token for an https export")
-    serve.add_argument(
-        "--encryption-key-file", type=Path, help="the keys that encrypt Secrets"
-    )
+    serve.add_argument("--encryption-key-file", type=Path, help="the keys that encrypt Secrets")
     serve.add_argument(
         "--encryption-kms", default="", help="a command that wraps data keys, instead of a file"
     )

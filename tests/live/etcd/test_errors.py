@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.model.errors import Invalid, OutcomeUnknown, Unavailable
 from holdfast.model.transaction import Committed, Compare, Put, Transaction
-from holdfast.store.contract import KEY_END, TokenApplied, NotApplied
+from holdfast.store.contract import KEY_END, NotApplied, TokenApplied
 from holdfast.store.etcd import EtcdConfig, EtcdStore
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.error_meaning import ErrorMeaning

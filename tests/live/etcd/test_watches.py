@@ -161,7 +161,9 @@ def test_a_process_that_was_stopped_opens_its_streams_anew(
     opened: list[int] = []
     stream = watch_source.PrefixFollower._stream
 
-    async def counted(self: watch_source.PrefixFollower, member: watch_source.MemberChannel) -> None:
+    async def counted(
+        self: watch_source.PrefixFollower, member: watch_source.MemberChannel
+    ) -> None:
         opened.append(1)
         await stream(self, member)
 

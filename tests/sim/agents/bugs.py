@@ -94,7 +94,9 @@ PROBES = (
     bug(
         "one-failure-is-enough",
         "work is ended by the first question that it does not answer",
-        rewrite(AGENT + "probes:ProbeTally.take_result", "else self.spec.failure_threshold", "else 1"),
+        rewrite(
+            AGENT + "probes:ProbeTally.take_result", "else self.spec.failure_threshold", "else 1"
+        ),
     ),
     bug(
         "unready-is-restarted",

@@ -19,7 +19,9 @@ CONTROLS = (
     benign(
         "asked-all-at-once",
         "an agent that starts asks all the work that it finds in the same moment",
-        rewrite(AGENT + "work:ReplicaWork.watch", "rng.random() if self.is_adopted else 0.0", "0.0"),
+        rewrite(
+            AGENT + "work:ReplicaWork.watch", "rng.random() if self.is_adopted else 0.0", "0.0"
+        ),
     ),
     benign(
         "longer-pauses",

@@ -23,7 +23,9 @@ JOBS = (
     bug(
         "parallelism-ignored",
         "all indexes that are left are started, however many run",
-        rewrite(CORRECT + "jobs.index_runs:JobReplicas._go_on", "most - taken, term)\n", "most, term)\n"),
+        rewrite(
+            CORRECT + "jobs.index_runs:JobReplicas._go_on", "most - taken, term)\n", "most, term)\n"
+        ),
     ),
     bug(
         "complete-too-early",

@@ -189,7 +189,8 @@ MUTANTS = (
         rewrite(
             _COUNTER + "Server._answered",
             "case Committed() | TokenApplied():",
-            "case TokenApplied():\n            return self._read_for(work)\n        case Committed():",
+            "case TokenApplied():\n            return self._read_for(work)\n"
+            "        case Committed():",
         ),
     ),
     _benign(

@@ -76,7 +76,9 @@ LIVES = (
     bug(
         "nothing-adopted",
         "an agent that starts takes no account of what its predecessor left running",
-        rewrite(AGENT + "replica_workers:ReplicaWorkers.take_inventory", "in inventory.items:", "in ():"),
+        rewrite(
+            AGENT + "replica_workers:ReplicaWorkers.take_inventory", "in inventory.items:", "in ():"
+        ),
     ),
     bug(
         "status-before-start",

@@ -34,7 +34,9 @@ COUNTING = (
         "deadline-from-the-answer",
         "the deadline counts from the answer to a renewal, not from its sending",
         rewrite(
-            AGENT + "heartbeats:NodeHeartbeats.answered", "until_ms = sent_ms +", "until_ms = now_ms +"
+            AGENT + "heartbeats:NodeHeartbeats.answered",
+            "until_ms = sent_ms +",
+            "until_ms = now_ms +",
         ),
         world=TIGHT,
     ),

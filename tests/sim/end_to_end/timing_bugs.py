@@ -20,7 +20,9 @@ TIMINGS = (
     bug(
         "running-shims-forgotten",
         "an agent says that shorter times hold while shims that run grant a longer grace",
-        rewrite(AGENT + "replica_workers:ReplicaWorkers.grace_held_ms", "return max(held)", "return 0"),
+        rewrite(
+            AGENT + "replica_workers:ReplicaWorkers.grace_held_ms", "return max(held)", "return 0"
+        ),
         world=LOWERED,
     ),
 )

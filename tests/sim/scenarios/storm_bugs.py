@@ -81,7 +81,9 @@ OTHERS: tuple[Bug, ...] = (
         SMALL,
         "sc14.recovered",
         "what waits for servers is not told when they are back, and waits for minutes",
-        swap(AGENT + "replica_workers:ReplicaWorkers.servers_heard", lambda _workers, _now_ms: None),
+        swap(
+            AGENT + "replica_workers:ReplicaWorkers.servers_heard", lambda _workers, _now_ms: None
+        ),
         swap(AGENT + "work:RETRY_MAX_MS", 400_000),
     ),
     bug(

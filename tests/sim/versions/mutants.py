@@ -91,7 +91,9 @@ VERSIONS = (
         "own-write-taken-for-known",
         "what a server has put back into a record is forgotten when it writes the record again",
         rewrite(
-            COMMIT + "draft:CommitGroup.record_commit", "is_known=key not in foreign", "is_known=True"
+            COMMIT + "draft:CommitGroup.record_commit",
+            "is_known=key not in foreign",
+            "is_known=True",
         ),
         world=MIXED,
     ),

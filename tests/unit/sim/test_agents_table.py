@@ -15,8 +15,8 @@ from holdfast.agent.runtime_protocol import (
     Launch,
     Launched,
     NotLaunched,
-    RunProbe,
     Probed,
+    RunProbe,
 )
 from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.template import ExecAction, Template

@@ -19,22 +19,22 @@ from holdfast.model.requests import Patch, PatchType
 from holdfast.model.time import Instant
 from holdfast.observe.retry import (
     DEFAULT_POLICY,
-    RequestAttempts,
-    RequestStarted,
     Budget,
     Failed,
     Finish,
-    LookForOperation,
     Looked,
     LookFailed,
+    LookForOperation,
     Nature,
     Pause,
     Paused,
     Replied,
+    RequestAttempts,
+    RequestStarted,
     Send,
     Stimulus,
 )
-from holdfast.observe.watch_events import SERVERS, GetResult, Get
+from holdfast.observe.watch_events import SERVERS, Get, GetResult
 from holdfast.sim.cell import Seat
 from holdfast.sim.scenarios.sc14_meter import Meter
 

@@ -162,7 +162,9 @@ class Storm:
 
     def _components(self) -> None:
         def team(seat: Seat) -> ControllerRunner:
-            return ControllerRunner(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
+            return ControllerRunner(
+                core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES
+            )
 
         def scheduler(seat: Seat) -> Scheduler:
             return Scheduler("main", seat.rng)

@@ -19,8 +19,8 @@ from holdfast.agent.runtime_protocol import (
     Halt,
     Launch,
     PortsOpened,
-    RunProbe,
     Probed,
+    RunProbe,
 )
 from holdfast.model.fence import FenceTiming
 from holdfast.sim.cell import Cell, Host

@@ -25,8 +25,8 @@ from holdfast.agent.runtime_protocol import (
     Launched,
     LookAround,
     NotLaunched,
-    RunProbe,
     Probed,
+    RunProbe,
 )
 from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.replica import Process
