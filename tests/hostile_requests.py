@@ -229,7 +229,7 @@ SELECTORS = (
     Attack("a field of 9 KB", query(fieldSelector="a" * 9_000), (422,), "fieldSelector"),
     Attack("4,000 backslashes", query(fieldSelector="\\" * 4_000), (422,), "fieldSelector"),
     Attack("4,000 commas", query(fieldSelector="," * 4_000), (200,)),
-    Attack("a field that nobody has", query(fieldSelector="spec.a.b=1"), (422,), "plain field"),
+    Attack("a field that nobody has", query(fieldSelector="spec.a.b=1"), (422,), "scalar field"),
     Attack("a field of Python", query(fieldSelector="__class__=x"), (422,), "fieldSelector"),
 )
 

@@ -202,8 +202,8 @@ def test_work_gets_its_secrets_and_nobody_else_does(
     "values, says",
     [
         ({}, "env[P].secret: db/k: is not among the values"),
-        ({"db/k": b"\xff" + CANARY.encode()}, "env[P].secret: db/k: is not text"),
-        ({"db/k": b"\x00" + CANARY.encode()}, "env[P].secret: db/k: is not text"),
+        ({"db/k": b"\xff" + CANARY.encode()}, "env[P].secret: db/k: is not valid UTF-8"),
+        ({"db/k": b"\x00" + CANARY.encode()}, "env[P].secret: db/k: is not valid UTF-8"),
     ],
 )
 def test_a_secret_that_does_not_fit_is_told_without_its_value(

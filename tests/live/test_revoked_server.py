@@ -70,7 +70,7 @@ def test_components_leave_a_server_that_was_revoked(tmp_path: Path) -> None:
             await attending.stop()
             await discovering.stop()
             for remote in remotes.values():
-                await asyncio.gather(*remote._turning)
+                await asyncio.gather(*remote.reconnects)
                 await remote.close()
             server.kill()
 

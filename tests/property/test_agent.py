@@ -230,9 +230,9 @@ class Story(Rig):
         is_late = self.past and not is_list
         return self.past[0][plural] if is_late else super().picture(plural, is_list)
 
-    def news(self) -> bool:
+    def push_changes(self) -> bool:
         was_late = bool(self.past)
-        is_new = super().news()
+        is_new = super().push_changes()
         del self.past[:1]
         return is_new or was_late
 
@@ -252,7 +252,7 @@ class Story(Rig):
 
     def do_news(self, pick: int) -> None:
         if self.agent is not None:
-            self.news()
+            self.push_changes()
 
     def do_settle(self, pick: int) -> None:
         if self.agent is not None:

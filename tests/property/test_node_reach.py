@@ -286,9 +286,9 @@ def test_an_agent_changes_its_own_fields_and_learns_of_nothing_else(
 @pytest.mark.parametrize(
     "module, name, careless",
     [
-        (dispatch, "sight_refusal", lambda draft, context, request: None),
-        (writes, "known", lambda context, obj: obj),
-        (patch_requests, "known", lambda context, obj: obj),
+        (dispatch, "visibility_refusal", lambda draft, context, request: None),
+        (writes, "visible_object", lambda context, obj: obj),
+        (patch_requests, "visible_object", lambda context, obj: obj),
         (writes, "status_refusal", lambda context, old, new: None),
     ],
     ids=["typed", "update", "patch", "status"],

@@ -144,8 +144,8 @@ def test_the_command_repeats_a_saved_run(
     [
         ("run nix", "NAME: nix: must be one of sc1-"),
         ("run end-to-end --seed 1 --seeds 1-2", "--seed: cannot be combined with --seeds"),
-        ("run end-to-end --seeds 2-1", "--seeds: '2-1': must be 1 to"),
-        ("run end-to-end --seeds 1-x", "--seeds: '1-x': must be a range"),
+        ("run end-to-end --seeds 2-1", "--seeds: '2-1' must be 1 to"),
+        ("run end-to-end --seeds 1-x", "--seeds: '1-x' must be a range"),
         ("run end-to-end --seeds 0-99999999999999999999", "must be 1 to"),
         ("replay nix.json", "nix.json"),
     ],

@@ -23,6 +23,19 @@ LAYERS = [
     ["model"],
 ]
 ROOMS = [room for row in LAYERS for room in row]
+# The parts of host that contracts of their own keep apart.
+PARTS = [
+    "api",
+    "audit",
+    "client",
+    "component",
+    "oidc",
+    "pki",
+    "process",
+    "runtime",
+    "server",
+    "tunnel",
+]
 
 DOWN = "Imports go down, never sideways"
 CACHE = "The authority reads no cache"
@@ -41,6 +54,9 @@ VIOLATIONS = [
     ("host", "review", DOWN),
     ("review", "cli", DOWN),
     ("commit", "observe", CACHE),
+    ("host.process", "host.client", "What every process needs stands on no other part of host"),
+    ("host.runtime", "host.server", "Runtimes know neither clients nor servers"),
+    ("host.component", "host.api", "Components load no server"),
 ]
 
 
@@ -48,9 +64,10 @@ VIOLATIONS = [
 def house(tmp_path: Path) -> Path:
     """An empty package with the same rooms, under the very contracts of this repository."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for folder in [".", *ROOMS]:
+    for folder in [".", *ROOMS, *(f"host/{part}" for part in PARTS)]:
         (tmp_path / "holdfast" / folder).mkdir(parents=True, exist_ok=True)
         (tmp_path / "holdfast" / folder / "__init__.py").touch()
+    (tmp_path / "holdfast" / "host" / "server" / "server_process.py").touch()
     return tmp_path
 
 
@@ -68,7 +85,8 @@ def lint_imports(house: Path) -> tuple[int, str]:
 
 
 def plant(house: Path, room: str, imported: str) -> None:
-    (house / "holdfast" / room / "planted.py").write_text(f"import holdfast.{imported}\n")
+    folder = house.joinpath("holdfast", *room.split("."))
+    (folder / "planted.py").write_text(f"import holdfast.{imported}\n")
 
 
 def test_all_imports_that_go_down_are_allowed(house: Path) -> None:
