@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tools.tidy import check_text, check_tree
-from tools.tidy.finding import Finding
+from tools.tidy.finding import Finding, Source
 from tools.tidy.house import PARTIAL_ALLOWED
+from tools.tidy.names import tree_findings
 from tools.tidy.purity import PURE_ROOMS
 
 DOC = '"""Who calls this."""\n'
@@ -196,6 +197,23 @@ WAITS = [
 ]  # fmt: skip
 
 
+# Uses of private names, and look-alikes: own names, dunders, and members a library documents.
+PRIVATE = [
+    ("x = store._cluster", "x = store.cluster"),
+    ("from holdfast.commit.draft import _check", "from holdfast.commit.draft import check"),
+    ("x._y = 1", "class A:\n    def f(self): self._y = 1\nA()._y"),
+    ("x = it._seen", "x = it.__dict__"),
+    ("x = row._made", "x = row._replace(a=1)._asdict()"),
+]
+
+DOCSTRINGS = [
+    ('"""gives the answer."""', '"""Gives the answer."""'),
+    ('"""The answer"""', '"""The answer. [A1, B2]"""'),
+    ('"""The answer, as told"""', '"""controller:status: the answer."""'),
+    ('"""Counts: a, b"""', '"""Counts:\n\nas in\n\n    a -> b\n"""'),
+]
+
+
 def rules(found: list[Finding]) -> set[str]:
     return {finding.rule for finding in found}
 
@@ -289,6 +307,50 @@ def test_a_finding_names_file_line_and_reason() -> None:
     """A person can go straight to the place."""
     [finding] = check_text("src/holdfast/model/x.py", DOC + "\nimport time\n")
     assert str(finding).startswith("src/holdfast/model/x.py:3: import: time ")
+
+
+@pytest.mark.parametrize("broken, fine", PRIVATE)
+def test_tests_use_public_names_only(broken: str, fine: str) -> None:
+    """A test that reaches into the product breaks with every refactoring, or hides a missing API."""
+    for folder in ("unit", "live", "sim"):
+        assert rules(check_text(f"tests/{folder}/x.py", broken)) == {"private-name"}
+        assert not check_text(f"tests/{folder}/x.py", fine)
+    assert not check_text("src/holdfast/host/x.py", DOC + broken)
+
+
+@pytest.mark.parametrize("broken, fine", DOCSTRINGS)
+def test_docstrings_are_sentences(broken: str, fine: str) -> None:
+    """Docstrings of modules and of functions, in src and in tests."""
+    for path in ("src/holdfast/host/x.py", "tests/live/test_x.py"):
+        assert rules(check_text(path, broken)) == {"docstring"}
+        assert rules(check_text(path, f"{DOC}def f():\n    {broken}")) == {"docstring"}
+        assert not check_text(path, fine)
+
+
+def test_a_simulation_test_demands_what_its_world_must_have_met() -> None:
+    """A campaign whose faults never happened passes and proves nothing."""
+    plays = "from holdfast.sim.worlds.audit.scenario import SCENARIO\nplay(SCENARIO)\n"
+    demands = plays + "everything_happened(['crash'], counts)\n"
+    assert rules(check_text("tests/sim/test_x.py", plays)) == {"coverage"}
+    assert not check_text("tests/sim/test_x.py", demands)
+    assert not check_text("tests/sim/audit/planting.py", plays)
+
+
+def test_no_name_has_two_meanings() -> None:
+    """A module name in two rooms, a class name in two modules, and a reason that is not needed."""
+
+    def found(*files: tuple[str, str]) -> list[tuple[str, str]]:
+        sources = [Source.parse(f"src/holdfast/{path}", text) for path, text in files]
+        return [(finding.path[13:], finding.rule) for finding in tree_findings(sources)]
+
+    twice = [("commit/admission.py", DOC), ("host/admission.py", DOC)]
+    assert found(*twice) == [(path, "module-twice") for path, _ in twice]
+    assert not found(("host/a/admission.py", DOC), ("host/b/admission.py", DOC))
+    assert not found(("cli/status.py", DOC), ("correct/status.py", DOC))
+    assert found(("cli/status.py", DOC)) == [("cli/status.py", "module-twice")]
+    classes = [("host/a.py", "class Entry: ..."), ("host/b.py", "class Entry: ...")]
+    assert found(*classes) == [(path, "class-twice") for path, _ in classes]
+    assert not found(("host/a.py", "class _Entry: ..."), ("host/b.py", "class _Entry: ..."))
 
 
 def test_the_tree_is_searched_and_a_planted_file_found(tmp_path: Path) -> None:

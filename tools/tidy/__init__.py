@@ -2,8 +2,8 @@
 
 `make check` runs this over the tree (`python -m tools.tidy`), and tests/unit/test_tidy.py shows for
 each rule a violation that it finds and a look-alike that it lets pass. The rules live in `purity`
-(pure rooms), `set_order` (pure rooms), `house` (all of src, and tests/unit) and `durations` (all of
-tests).
+(pure rooms), `set_order` (pure rooms), `house` (all of src, and tests/unit), `durations` (all of
+tests) and `names` (src and tests).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.tidy import durations, house, purity, set_order
+from tools.tidy import durations, house, names, purity, set_order
 from tools.tidy.finding import Finding, Source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,16 +25,19 @@ def check_text(path: str, text: str) -> list[Finding]:
 
 def check_tree(root: Path = ROOT) -> list[Finding]:
     """All findings in src and tests below `root`."""
-    found: list[Finding] = []
-    for folder in ("src", "tests"):
-        for file in sorted((root / folder).rglob("*.py")):
-            path = file.relative_to(root).as_posix()
-            found += check_text(path, file.read_text(encoding="utf-8"))
-    return found
+    sources = [
+        Source.parse(file.relative_to(root).as_posix(), file.read_text(encoding="utf-8"))
+        for folder in ("src", "tests")
+        for file in sorted((root / folder).rglob("*.py"))
+    ]
+    found = [finding for source in sources for finding in sorted(_findings(source))]
+    product = [source for source in sources if source.path.startswith("src/")]
+    return found + sorted(names.tree_findings(product))
 
 
 def _findings(source: Source) -> Iterator[Finding]:
     parts = source.path.split("/")
+    yield from names.docstring_sentences(source)
     if parts[0] == "src":
         yield from house.findings(source)
         if len(parts) > 2 and parts[2].removesuffix(".py") in purity.PURE_ROOMS:
@@ -42,5 +45,8 @@ def _findings(source: Source) -> Iterator[Finding]:
             yield from set_order.findings(source)
     elif parts[0] == "tests":
         yield from durations.findings(source)
+        yield from names.private_names(source)
+        if parts[1] == "sim" and parts[-1].startswith("test_"):
+            yield from names.simulation_coverage(source)
         if parts[1] == "unit":
             yield from house.unit_test_findings(source)

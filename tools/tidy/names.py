@@ -1,0 +1,128 @@
+"""Rules about names: each has one meaning in the tree, and tests use only public ones."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+
+from tools.tidy.finding import Finding, Source
+
+COMMAND = "the module of a command has the command's name"
+CONTROLLER = "a controller's module has the name of the kind that it keeps"
+# Module names that several rooms use, and why that confuses no reader.
+MODULES_ALLOWED = {
+    "backup": COMMAND,
+    "capacity": COMMAND,
+    "encryption": COMMAND,
+    "nodes": COMMAND,
+    "repair": COMMAND,
+    "status": COMMAND,
+    "upgrade": COMMAND,
+    "cron": CONTROLLER,
+    "endpoints": CONTROLLER,
+    "schema": "a schema of objects in the model, and of the data on disk in each store",
+}
+# Public classes with one name, and why.
+CLASSES_ALLOWED = {
+    "View": "the views of the rooms become one snapshot type",
+}
+# Underscored members that a library documents as public.
+_DOCUMENTED = frozenset({"_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"})
+# The requirements that a test proves, at the end of its docstring.
+_REQUIREMENTS = re.compile(r"\s*\[[A-Z0-9, .-]+\]\s*$")
+_ENDED = re.compile(r"[.!?][)\"'`]*$")
+# What a simulation test calls to fail when the faults of its world did not happen.
+DEMANDS_COVERAGE = "everything_happened"
+
+
+def tree_findings(sources: Iterable[Source]) -> Iterator[Finding]:
+    """Names under src that two rooms use for different things."""
+    modules: dict[str, list[tuple[str, Source, ast.AST]]] = defaultdict(list)
+    classes: dict[str, list[tuple[str, Source, ast.AST]]] = defaultdict(list)
+    for source in sources:
+        path = PurePosixPath(source.path)
+        if not path.stem.startswith("__"):
+            room = path.parts[2].removesuffix(".py")
+            modules[path.stem].append((room, source, source.tree))
+        for node in source.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                classes[node.name].append((source.path, source, node))
+    yield from _used_twice("module-twice", modules, MODULES_ALLOWED)
+    yield from _used_twice("class-twice", classes, CLASSES_ALLOWED)
+
+
+def _used_twice(
+    rule: str,
+    found: Mapping[str, list[tuple[str, Source, ast.AST]]],
+    allowed: Mapping[str, str],
+) -> Iterator[Finding]:
+    """Names that stand in more than one place, and reasons for names that no longer do."""
+    for name, uses in found.items():
+        places = list(dict.fromkeys(place for place, _, _ in uses))
+        if len(places) > 1 and name not in allowed:
+            for place, source, node in uses:
+                others = ", ".join(it for it in places if it != place)
+                yield source.finding(node, rule, f"{name!r} is also in {others}; name it apart")
+        elif len(places) == 1 and name in allowed:
+            _, source, node = uses[0]
+            yield source.finding(node, rule, f"{name!r} is used once; remove its reason")
+
+
+def private_names(source: Source) -> Iterator[Finding]:
+    """A test uses what the product offers: a private name may change with no notice."""
+    own = {
+        node.attr
+        for node in source.nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node)
+    } | {
+        node.name
+        for node in source.nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    for node in source.nodes:
+        if isinstance(node, ast.Attribute):
+            is_foreign = not _is_self(node) and node.attr not in own
+            if _is_private(node.attr) and is_foreign:
+                yield source.finding(node, "private-name", f"{node.attr} is not for tests")
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if _is_private(alias.name):
+                    yield source.finding(node, "private-name", f"{alias.name} is not for tests")
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in _DOCUMENTED
+
+
+def _is_self(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+
+
+def docstring_sentences(source: Source) -> Iterator[Finding]:
+    """A docstring is a sentence: it starts with a capital letter and ends with a full stop."""
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in source.nodes:
+        if isinstance(node, kinds) and (text := ast.get_docstring(node)):
+            sentences = _REQUIREMENTS.sub("", text)
+            if re.match(r"[a-z]+[ ,.]", sentences):
+                yield source.finding(node, "docstring", "start with a capital letter")
+            is_example = sentences.splitlines()[-1:] and sentences.splitlines()[-1].startswith(" ")
+            if sentences and not is_example and not _ENDED.search(sentences):
+                yield source.finding(node, "docstring", "end with a full stop")
+
+
+def simulation_coverage(source: Source) -> Iterator[Finding]:
+    """A campaign in which the faults do not happen proves nothing."""
+    imports_world = any(name.startswith("holdfast.sim.worlds.") for name in source.meaning.values())
+    calls = {
+        node.func.id
+        for node in source.nodes
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    if imports_world and DEMANDS_COVERAGE not in calls:
+        yield source.finding(
+            source.tree, "coverage", f"call {DEMANDS_COVERAGE}() with what the world must have met"
+        )
