@@ -35,7 +35,7 @@ from holdfast.propose.feasibility.unschedulable import candidate_at
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import first_refusal
 from holdfast.propose.node_choice import salt_of
-from holdfast.propose.placement import propose, propose_batch
+from holdfast.propose.proposals import propose, propose_batch
 from holdfast.propose.topology.topology_counts import traits_of
 
 SIZES = (500, 5_000, 20_000, 50_000)

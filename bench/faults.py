@@ -31,7 +31,7 @@ from holdfast.commit.server import SCOPE, TICKS_PER_LEASE
 from holdfast.correct.controller_worker import TAKEOVER_WAIT_MS
 from holdfast.host.audit.segments import FOLDER, records
 from holdfast.host.client import Client
-from holdfast.model.audit.records import mutation_of
+from holdfast.model.audit.audit_records import mutation_of
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.replica import Replica

@@ -13,7 +13,7 @@ from bench import guard_encrypt, isolation
 from bench.harness import figure, side_by_side
 from holdfast.commit.access.authorize import is_permitted
 from holdfast.commit.draft import CommitGroup, Draft, View
-from holdfast.commit.records import encode
+from holdfast.commit.record_encoding import encode
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity
 from holdfast.model.access.rights import Permission, ledger_of

@@ -38,8 +38,8 @@ from holdfast.agent.runtime_protocol import (
     Probed,
     RunProbe,
 )
-from holdfast.host.client.access import Access
 from holdfast.host.client.api_client import ApiClient
+from holdfast.host.client.server_access import Access
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.process import clock
 from holdfast.host.process.foreground import until_signal

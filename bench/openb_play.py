@@ -36,7 +36,7 @@ from holdfast.propose.feasibility.outcome import Proposal
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.gpu import GpuDemand, Mix
 from holdfast.propose.gpu.pools import Make
-from holdfast.propose.placement import propose
+from holdfast.propose.proposals import propose
 from holdfast.propose.scores import Scorer
 from holdfast.propose.scores.fragmentation import Packing
 

@@ -8,7 +8,7 @@ from bench.harness import figure, side_by_side
 from holdfast.commit.access.authorize import is_permitted, request_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import CommitGroup, Draft, View
-from holdfast.commit.records import encode
+from holdfast.commit.record_encoding import encode
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import ADMINS, Identity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.model.audit.records import (
+from holdfast.model.audit.audit_records import (
     GENESIS,
     AuditRecord,
     Head,

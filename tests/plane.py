@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.commit.authority import Authority, GroupLimits
 from holdfast.commit.context import PlaneSettings
-from holdfast.commit.records import decode
+from holdfast.commit.record_encoding import decode
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import ADMINS, Identity

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.host.api.objects.presentation import Forms
-from holdfast.host.server.rights import Rights
+from holdfast.host.server.caller_rights import Rights
 from holdfast.model.machine import Answered, Range, Started
 from holdfast.model.time import Instant
 from holdfast.observe.watch_hub import WatchHub

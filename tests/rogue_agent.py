@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.records import decode
+from holdfast.commit.record_encoding import decode
 from holdfast.model import keys
 from holdfast.model import requests as ask
 from holdfast.model.access import identity as who

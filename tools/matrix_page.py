@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.host.api.call import Route
 from holdfast.host.api.objects import core_names
-from holdfast.host.api.plane.typed_requests import TYPED
+from holdfast.host.api.plane.typed_request_routes import TYPED
 from holdfast.host.api.routes import GROUP_PATH, table
 from tools.matrix_rows import GROUPS, IDENTITIES, ROWS, TURNED_AWAY, UNKNOWN
 

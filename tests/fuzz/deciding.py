@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.host.api.plane import typed_requests
+from holdfast.host.api.plane import typed_request_routes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.lifecycle import Cause, Stage, State
@@ -101,7 +101,7 @@ _STAGE = _Stage()
 def _decided(case: tuple[bytes, int]) -> str:
     data, sender = case
     try:
-        wanted: Any = typed_requests.decode_requests(data)
+        wanted: Any = typed_request_routes.decode_requests(data)
     except HoldfastError:
         return "refused"
     it = _STAGE.again()

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from holdfast.host.api.objects import batch, yaml_text
-from holdfast.host.api.plane import typed_requests
+from holdfast.host.api.plane import typed_request_routes
 from holdfast.model.encoding import json_guard
 from holdfast.model.encoding.wire import decode, encode
 from holdfast.model.errors import HoldfastError, Invalid
@@ -110,7 +110,7 @@ def _batch(data: bytes) -> str:
 
 def _typed(data: bytes) -> str:
     try:
-        found: Any = typed_requests.decode_requests(data)
+        found: Any = typed_request_routes.decode_requests(data)
     except HoldfastError as error:
         return refused(error)
     return "many" if isinstance(found, list) else "one"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.host.api.routes import Router, table
 from holdfast.host.runtime import safe_paths
-from holdfast.host.runtime.logs import files
+from holdfast.host.runtime.logs import log_files
 from holdfast.model import keys
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.transaction import Committed, Put, Transaction
@@ -151,10 +151,10 @@ _AFTER = b"2026-11-16T00:29:27.123456789Z"
 
 
 def _record(line: bytes) -> str:
-    found = files.parse(line, 0, _AFTER)
+    found = log_files.parse(line, 0, _AFTER)
     assert found.time >= _AFTER
-    assert len(found.time) == files.TIME_BYTES
-    files.LogPrinter(has_times=True).text(found)
+    assert len(found.time) == log_files.TIME_BYTES
+    log_files.LogPrinter(has_times=True).text(found)
     return found.kind.decode()
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from holdfast.host.api.call import parse_query
 from holdfast.host.api.objects import negotiation
-from holdfast.host.api.plane.logs import since
+from holdfast.host.api.plane.log_routes import since
 from holdfast.host.component import options
-from holdfast.host.server import patience_options
+from holdfast.host.server import client_timeouts
 from holdfast.model import cron, quantity
 from holdfast.model.cron import last_fire, next_fire
 from holdfast.model.encoding import resource_versions
@@ -96,7 +96,7 @@ def _time(text: str) -> str:
         read = "read"
     except Rejected as error:
         refused(error)
-    for reader in (options.duration, patience_options.seconds):
+    for reader in (options.duration, client_timeouts.seconds):
         try:
             reader("--x", text)
             read = "read"

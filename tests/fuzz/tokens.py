@@ -11,10 +11,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from holdfast.host.api.objects import reads
-from holdfast.host.api.plane import decisions
-from holdfast.host.oidc import keys
-from holdfast.host.oidc.config import Issuer
+from holdfast.host.api.plane import decision_routes
+from holdfast.host.oidc import signing_keys
 from holdfast.host.oidc.envelope import text64
+from holdfast.host.oidc.issuer_config import Issuer
 from holdfast.host.oidc.issuers import Issuers
 from holdfast.host.pki import join_tokens
 from holdfast.host.server import authentication
@@ -58,7 +58,7 @@ _ISSUER = "https://login.example"
 _SIGNER = Signer("k")
 _ISSUERS = Issuers((Issuer(issuer=_ISSUER, audiences=("a",), user_prefix=""),), NOW.timestamp)
 _ISSUERS.known[_ISSUER].keys.replace(
-    keys.parse_key_set(encoded({"keys": [_SIGNER.jwk]})), time.monotonic()
+    signing_keys.parse_key_set(encoded({"keys": [_SIGNER.jwk]})), time.monotonic()
 )
 _HEAD = encoded({"alg": "ES256", "kid": "k"})
 _CLAIMS = encoded(
@@ -109,7 +109,7 @@ def _continue(text: str) -> str:
     except Rejected as error:
         refused(error)
     try:
-        decisions.parse_token(text)
+        decision_routes.parse_token(text)
         answers.append("row")
     except Rejected as error:
         refused(error)

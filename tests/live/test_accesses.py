@@ -15,14 +15,14 @@ import aiohttp
 import msgspec
 import pytest
 
+from holdfast.host.audit.records_route import PATH, RecordPage
 from holdfast.host.audit.segments import FOLDER
 from holdfast.host.audit.segments import records as read_records
-from holdfast.host.audit.serving import PATH, RecordPage
 from holdfast.host.component.options import duration
 from holdfast.host.pki.certificates import CertificateAuthority, serial_of
 from holdfast.host.pki.join_tokens import create_token
 from holdfast.host.pki.node_join import join_or_load
-from holdfast.model.audit.records import Mutation, mutation_of
+from holdfast.model.audit.audit_records import Mutation, mutation_of
 from holdfast.model.kinds.access import RoleBinding, RoleRef, Subject
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.tenant import Tenant

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 from holdfast.cli.main import root
 from holdfast.host.audit.segments import FOLDER, records, segments
-from holdfast.host.audit.standing import PATH, AuditStatus
+from holdfast.host.audit.status_route import PATH, AuditStatus
 from holdfast.host.client import Client
-from holdfast.model.audit.records import Mutation, mutation_of
+from holdfast.model.audit.audit_records import Mutation, mutation_of
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.workload import Workload
 from tests.etcd_cluster import EtcdCluster

@@ -22,7 +22,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.main import root
-from holdfast.host.audit.standing import PATH, AuditStatus
+from holdfast.host.audit.status_route import PATH, AuditStatus
 from holdfast.host.server.encryption import FILE, WHOLE_FILE
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.meta import ObjectMeta

@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web
 
 from holdfast.host.oidc import fetching
-from holdfast.host.oidc.config import Issuer
 from holdfast.host.oidc.fetching import DISCOVERY, DOCUMENT_BYTES_MAX, KeyFetcher
+from holdfast.host.oidc.issuer_config import Issuer
 from holdfast.host.oidc.issuers import Issuers, KnownIssuer
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model.access.credential_life import revocation_name

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.agent.work import is_ready
 from holdfast.host.audit.segments import FOLDER, records
-from holdfast.model.audit.records import mutation_of
+from holdfast.model.audit.audit_records import mutation_of
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.secret import Secret

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from holdfast.cli.main import root
 from holdfast.commit.ledgers.recount import recount
-from holdfast.host.client.questions import QUARANTINE_PATH
+from holdfast.host.client.request_calls import QUARANTINE_PATH
 from holdfast.model import keys
 from holdfast.model.access.identity import OPERATORS
 from holdfast.model.errors import HoldfastError

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.client.access import Access
 from holdfast.host.client.api_client import ApiClient
+from holdfast.host.client.server_access import Access
 from holdfast.host.client.server_discovery import ServerDiscovery
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.tunnel.agent_end import AgentTunnel

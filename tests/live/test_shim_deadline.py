@@ -22,7 +22,7 @@ from holdfast.agent.runtime_protocol import (
 )
 from holdfast.host.process.clock import boot_id, monotonic_ms
 from holdfast.host.runtime.attempts import AttemptFolders
-from holdfast.host.runtime.records import PROTOCOL
+from holdfast.host.runtime.shim_records import PROTOCOL
 from tests.patience import PATIENCE_S
 from tests.shim_script import Script, read, scripts, slowed
 from tests.workshop import command, control, eventually, marked, new_uid, play, workshop

@@ -15,8 +15,8 @@ import pytest
 from holdfast.agent.runtime_protocol import Exited, Extend, Halt
 from holdfast.host.process.clock import monotonic_ms
 from holdfast.host.runtime import shim_binary
-from holdfast.host.runtime.records import PROTOCOL
 from holdfast.host.runtime.shim_build import SOURCE, build
+from holdfast.host.runtime.shim_records import PROTOCOL
 from tests.patience import PATIENCE_S
 from tests.workshop import command, control, is_running, pid_of, play, workshop
 

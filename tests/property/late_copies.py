@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.authority import Authority
-from holdfast.commit.records import decode
+from holdfast.commit.record_encoding import decode
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity
 from holdfast.model.machine import Asked as AskedOf

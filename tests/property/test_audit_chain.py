@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.model.audit.audit_records import Mutation, encode, line_of, make_record
 from holdfast.model.audit.chain import ChainVerifier
-from holdfast.model.audit.records import Mutation, encode, line_of, make_record
 from tests.audit_chains import chain, head_at, lines
 
 COUNT = 30

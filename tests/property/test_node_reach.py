@@ -19,8 +19,8 @@ import pytest
 
 from holdfast.commit import dispatch
 from holdfast.commit.apply import patch_requests
-from holdfast.commit.objects import writes
-from holdfast.commit.records import decode
+from holdfast.commit.objects import object_writes
+from holdfast.commit.record_encoding import decode
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.kinds.access import Role, Rule, Token, TokenSpec
@@ -287,9 +287,9 @@ def test_an_agent_changes_its_own_fields_and_learns_of_nothing_else(
     "module, name, careless",
     [
         (dispatch, "visibility_refusal", lambda draft, context, request: None),
-        (writes, "visible_object", lambda context, obj: obj),
+        (object_writes, "visible_object", lambda context, obj: obj),
         (patch_requests, "visible_object", lambda context, obj: obj),
-        (writes, "status_refusal", lambda context, old, new: None),
+        (object_writes, "status_refusal", lambda context, old, new: None),
     ],
     ids=["typed", "update", "patch", "status"],
 )

@@ -19,7 +19,7 @@ from holdfast.model.placement.placement_rules import gate_refusal
 from holdfast.observe.cache import ObjectChange
 from holdfast.propose.feasibility.outcome import Proposal
 from holdfast.propose.gpu import GpuPools
-from holdfast.propose.placement import propose
+from holdfast.propose.proposals import propose
 from holdfast.propose.scores.fragmentation import FRAGMENTATION
 from tests.property.test_placing import (
     DEVICES,

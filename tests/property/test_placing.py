@@ -56,7 +56,7 @@ from holdfast.propose.feasibility.unschedulable import candidate_at
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import FILTERS
 from holdfast.propose.node_choice import salt_of
-from holdfast.propose.placement import propose, propose_batch
+from holdfast.propose.proposals import propose, propose_batch
 from holdfast.propose.topology.topology_counts import traits_of
 from tests.scale import examples
 

@@ -1,8 +1,9 @@
 """What a review says is what happens: random roles and bindings, three ways to the same answer.
 
 The oracle below reads the objects themselves, rule by rule, as Kubernetes describes it. The access
-review goes through the server's view (`host/server/rights`), the deed itself through the authority
-with its ledgers (`commit/access/authorize`). All three must agree, for everybody and everything.
+review goes through the server's view (`host/server/caller_rights`), the deed itself through the
+authority with its ledgers (`commit/access/authorize`). All three must agree, for everybody and
+everything.
 """
 
 from __future__ import annotations

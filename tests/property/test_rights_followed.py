@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.host.server.rights import Rights
+from holdfast.host.server.caller_rights import Rights
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity
 from holdfast.model.encoding.wire import encode

@@ -22,7 +22,7 @@ import msgspec
 import pytest
 
 from holdfast.commit import dispatch
-from holdfast.host.server.rights import Rights
+from holdfast.host.server.caller_rights import Rights
 from tests.inner_plane import GROUP, InnerPlane, inner_plane
 from tests.lines import Answer, Wish
 from tests.scale import scaled

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from holdfast.model import keys
-from holdfast.model.audit.records import encode
+from holdfast.model.audit.audit_records import encode
 from holdfast.model.machine import Txn
 from holdfast.model.transaction import Put, Transaction
-from holdfast.observe.audit_writer.protocol import Resume
-from holdfast.observe.audit_writer.writer import AuditWriter
+from holdfast.observe.audit_writer.journal_protocol import Resume
+from holdfast.observe.audit_writer.machine import AuditWriter
 from holdfast.observe.history_start import HistorySearch
 from holdfast.sim.check import Violation
 from holdfast.sim.run import play

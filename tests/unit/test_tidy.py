@@ -311,7 +311,7 @@ def test_a_finding_names_file_line_and_reason() -> None:
 
 @pytest.mark.parametrize("broken, fine", PRIVATE)
 def test_tests_use_public_names_only(broken: str, fine: str) -> None:
-    """A test that reaches into the product breaks with every refactoring, or hides a missing API."""
+    """A test that reaches into the product breaks with every change, or hides a missing API."""
     for folder in ("unit", "live", "sim"):
         assert rules(check_text(f"tests/{folder}/x.py", broken)) == {"private-name"}
         assert not check_text(f"tests/{folder}/x.py", fine)

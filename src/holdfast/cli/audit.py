@@ -20,15 +20,15 @@ from holdfast.cli.connection import access, kubeconfig_option
 from holdfast.cli.exit_codes import ExitCode, UsageError, complain, plain, run
 from holdfast.cli.plane_parts import data_option
 from holdfast.cli.tables import rows
+from holdfast.host.audit.records_route import LIMIT_MAX as PAGE
+from holdfast.host.audit.records_route import PATH as RECORDS_PATH
+from holdfast.host.audit.records_route import RecordPage, ShownRecord
 from holdfast.host.audit.segments import FOLDER, parts, records, verify_segments
-from holdfast.host.audit.serving import LIMIT_MAX as PAGE
-from holdfast.host.audit.serving import PATH as RECORDS_PATH
-from holdfast.host.audit.serving import RecordPage, ShownRecord
-from holdfast.host.audit.standing import PATH, AuditStatus
+from holdfast.host.audit.status_route import PATH, AuditStatus
 from holdfast.host.client import Access
 from holdfast.host.client.transport import Transport
+from holdfast.model.audit.audit_records import AuditRecord, Head, Mutation, gap_of, mutation_of
 from holdfast.model.audit.chain import ChainVerification
-from holdfast.model.audit.records import AuditRecord, Head, Mutation, gap_of, mutation_of
 from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.time import rfc3339
 

@@ -21,7 +21,7 @@ from holdfast.cli.connection import (
     kubeconfig_path,
 )
 from holdfast.cli.exit_codes import ExitCode, UsageError, plain, run, warn
-from holdfast.host.client.access import with_authorities
+from holdfast.host.client.server_access import with_authorities
 from holdfast.host.client.transport import Transport
 from holdfast.host.pki.ca_rotation import PATH, RotationRequest, RotationStatus, RotationStep
 from holdfast.host.pki.certificates import RENEW_FROM, moment

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from holdfast.explain.actors import PICTURE_MS, SILENT_MS
-from holdfast.host.audit.standing import AuditStatus
+from holdfast.host.audit.status_route import AuditStatus
 from holdfast.model.fence import exceeds, fence_wait_ms, greatest_timing, timing_of
 from holdfast.model.heartbeat import HeartbeatReport, ServerLease, ServerRoster, server_scope
 from holdfast.model.installations import MAY_STILL_RUN, machine_of

@@ -20,7 +20,7 @@ from holdfast.agent.node_facts import NodeFacts
 from holdfast.cli.plane_parts import AGENTS, REGION
 from holdfast.cli.supervised_process import Report, SupervisedProcess
 from holdfast.host.client import Client, from_kubeconfig
-from holdfast.host.client.access import Access
+from holdfast.host.client.server_access import Access
 from holdfast.host.component import machine_facts
 from holdfast.host.pki.ca_keys import BUNDLE
 from holdfast.host.pki.component_credentials import AGENT, identities, provide

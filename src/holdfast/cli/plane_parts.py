@@ -22,7 +22,7 @@ from holdfast.host.runtime.cgroups.detect import PARENT as CGROUP
 from holdfast.host.runtime.cgroups.detect import PARENT_VARIABLE as CGROUP_VARIABLE
 from holdfast.host.runtime.cgroups.limits import PIDS_MAX
 from holdfast.host.runtime.containers.image_stores import BYTES_MAX, MIB
-from holdfast.host.server import fence_options, patience_options, work_options
+from holdfast.host.server import client_timeouts, fence_options, work_options
 from holdfast.host.server.settings import QUIET, REFUSALS, REFUSE, WHEN_BEHIND, EtcdAccess
 
 # The region and zone of a node for which none is given.
@@ -164,7 +164,7 @@ def server_options(command: Command) -> Command:
     )
     chosen += [
         click.option(f"--{it}", metavar="SECONDS", help=_sentence(meaning))
-        for it, (_, meaning) in (*fence_options.OPTIONS.items(), *patience_options.OPTIONS.items())
+        for it, (_, meaning) in (*fence_options.OPTIONS.items(), *client_timeouts.OPTIONS.items())
     ]
     chosen.append(
         click.option(

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.cli import tables
 from holdfast.cli.connection import FailoverTransport, kubeconfig_option
 from holdfast.cli.exit_codes import ExitCode, UsageError, plain, run
-from holdfast.host.client.questions import QUARANTINE_PATH, REPAIRS_PATH
+from holdfast.host.client.request_calls import QUARANTINE_PATH, REPAIRS_PATH
 from holdfast.host.client.transport import Transport
 from holdfast.model.errors import HoldfastError, Missing
 from holdfast.model.quarantine import SHOW, Quarantine, Quarantined, Repair, Repaired

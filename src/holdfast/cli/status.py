@@ -19,11 +19,11 @@ from holdfast.cli import tables
 from holdfast.cli.connection import access, given_access, kubeconfig_option
 from holdfast.cli.exit_codes import ExitCode, complain, plain, run
 from holdfast.cli.health_report import PlaneFacts, ReportLine, ServerHealth, report_lines, verdict
-from holdfast.host.audit.standing import PATH as AUDIT_PATH
-from holdfast.host.audit.standing import AuditStatus
+from holdfast.host.audit.status_route import PATH as AUDIT_PATH
+from holdfast.host.audit.status_route import AuditStatus
 from holdfast.host.client import Access
 from holdfast.host.client.paths import collection
-from holdfast.host.client.questions import HEARTBEATS_PATH, PULSES_PATH, QUARANTINE_PATH
+from holdfast.host.client.request_calls import HEARTBEATS_PATH, PULSES_PATH, QUARANTINE_PATH
 from holdfast.host.client.transport import Transport
 from holdfast.model.encoding.wire import readable
 from holdfast.model.errors import HoldfastError

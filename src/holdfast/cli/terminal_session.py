@@ -1,6 +1,6 @@
 """The client side of `holdfast exec`: sends input to the command, and prints its output.
 
-`inside` calls it. The server uses the channels of Kubernetes (`host.api.plane.commands`) over a
+`inside` calls it. The server uses the channels of Kubernetes (`host.api.plane.exec_routes`) over a
 WebSocket. A terminal is raw during the session: every key, also Ctrl-C, goes to the command.
 """
 

@@ -25,7 +25,7 @@ from holdfast.cli.local_plane import LocalPlane, LocalPlanePlan, data_directory_
 from holdfast.cli.plane_parts import ETCD_ACCESS, server_options
 from holdfast.host.__main__ import settings_of
 from holdfast.host.process.foreground import forget_inherited, is_ignored
-from holdfast.host.server import fence_options, patience_options
+from holdfast.host.server import client_timeouts, fence_options
 from holdfast.host.server.settings import MEMORY, ServerSettings
 from holdfast.model.errors import HoldfastError
 
@@ -41,7 +41,7 @@ _PASSED = (
     *("etcd-quota-bytes", "default-resources", "minimum-resources"),
     *fence_options.OPTIONS,
     fence_options.DRIFT,
-    *patience_options.OPTIONS,
+    *client_timeouts.OPTIONS,
 )
 # For these an empty value has a meaning of its own: no rule.
 _EMPTY = ("default-resources", "minimum-resources")

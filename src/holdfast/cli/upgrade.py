@@ -11,7 +11,7 @@ from holdfast.cli import tables
 from holdfast.cli.connection import FailoverTransport, kubeconfig_option
 from holdfast.cli.exit_codes import ExitCode, UsageError, plain, run
 from holdfast.host.client.answers import HttpAnswer
-from holdfast.host.client.questions import FORMAT_PATH, UPGRADE_PATH
+from holdfast.host.client.request_calls import FORMAT_PATH, UPGRADE_PATH
 from holdfast.host.client.transport import Transport
 from holdfast.model.errors import HoldfastError
 from holdfast.model.plane_format import RaiseRequest, Upgrade, is_older

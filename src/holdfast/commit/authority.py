@@ -27,11 +27,11 @@ from holdfast.commit.flow.rates import ExhaustedBudgets
 from holdfast.commit.leases import is_current
 from holdfast.commit.objects.audit_entries import mutation
 from holdfast.commit.quarantine_repair import BROKEN, Doubt, doubt_of
-from holdfast.commit.records import with_version
+from holdfast.commit.record_encoding import with_version
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
-from holdfast.model.audit.records import Mutation
+from holdfast.model.audit.audit_records import Mutation
 from holdfast.model.errors import Invalid, OutcomeUnknown, RecordUnreadable, Unavailable, invariant
 from holdfast.model.machine import (
     Answer,

@@ -21,9 +21,9 @@ from holdfast.commit.lifecycle import (
     reserve,
     transitions,
 )
-from holdfast.commit.objects import deletion, writes
+from holdfast.commit.objects import deletion, object_writes
+from holdfast.commit.objects.object_writes import Written
 from holdfast.commit.objects.request_form import form_refusal
-from holdfast.commit.objects.writes import Written
 from holdfast.commit.operations import Replayed
 from holdfast.model import keys, plane_format
 from holdfast.model import requests as ask
@@ -37,8 +37,8 @@ from holdfast.model.requests import RaiseFormat
 #
 # `authority` compares the format in every transaction, so an older server that still runs writes
 # nothing from the moment this commits. The server that was asked checks first whether an older part
-# is running (`host/api/plane/upgrade`): no transaction could know that, and no safety property
-# depends on it.
+# is running (`host/api/plane/upgrade_routes`): no transaction could know that, and no safety
+# property depends on it.
 
 
 def raise_format(draft: Draft, context: Context, request: RaiseFormat) -> Refusal | None:
@@ -102,8 +102,8 @@ HANDLERS: dict[type[Any], Handler] = {
     ask.RenewLease: leases.renew,
     ask.ReleaseLease: leases.release,
     ask.RetireLease: leases.retire,
-    ask.Create: writes.create,
-    ask.Update: writes.update,
+    ask.Create: object_writes.create,
+    ask.Update: object_writes.update,
     ask.Patch: patch_requests.patch,
     ask.Remove: deletion.remove,
     ask.ForgetOperations: operations.forget,

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.commit.records import decode, encode
+from holdfast.commit.record_encoding import decode, encode
 from holdfast.model import keys
-from holdfast.model.audit.records import Mutation, Stamp
+from holdfast.model.audit.audit_records import Mutation, Stamp
 from holdfast.model.encoding.unknown_fields import with_unknown
 from holdfast.model.errors import RecordsDisagree, RecordUnreadable
 from holdfast.model.meta import Object

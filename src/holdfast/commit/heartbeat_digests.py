@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.records import decode_or_none
+from holdfast.commit.record_encoding import decode_or_none
 from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import (

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
-from holdfast.commit.records import Epoch, EpochFloor
+from holdfast.commit.record_encoding import Epoch, EpochFloor
 from holdfast.model import keys
 from holdfast.model.errors import agree, suspect
 from holdfast.model.heartbeat import server_of_scope

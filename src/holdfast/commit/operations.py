@@ -19,7 +19,7 @@ import msgspec
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, SomeObject, for_each
 from holdfast.commit.leases import term_refusal
-from holdfast.commit.records import PastOperation
+from holdfast.commit.record_encoding import PastOperation
 from holdfast.model import keys
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Object, ObjectMeta, Operation

@@ -19,7 +19,7 @@ import msgspec
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.objects.request_form import clip
-from holdfast.commit.records import struct_at
+from holdfast.commit.record_encoding import struct_at
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import InvariantBroken, RecordsDisagree, RecordUnreadable

@@ -25,7 +25,7 @@ from holdfast.commit.authority import (
 )
 from holdfast.commit.context import PlaneSettings
 from holdfast.commit.flow.rates import ExhaustedBudgets
-from holdfast.commit.records import decode_or_none
+from holdfast.commit.record_encoding import decode_or_none
 from holdfast.model import keys, plane_format
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity, acts_as

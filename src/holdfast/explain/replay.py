@@ -27,7 +27,7 @@ from holdfast.propose.feasibility.outcome import PlacementReport, Proposal
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import Filter
 from holdfast.propose.gpu import Mix
-from holdfast.propose.placement import propose_batch
+from holdfast.propose.proposals import propose_batch
 from holdfast.propose.queue.quota_usage import QuotaUsage
 from holdfast.propose.scores import Scorer
 from holdfast.propose.topology.topology_counts import traits_of

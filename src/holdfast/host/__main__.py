@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.host.component.options import add_components, duration
 from holdfast.host.process.foreground import complain, say, until_signal
-from holdfast.host.server import fence_options, patience_options, work_options
+from holdfast.host.server import client_timeouts, fence_options, work_options
 from holdfast.host.server.settings import (
     QUIET,
     REFUSE,
@@ -95,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
         serve.add_argument(f"--etcd-{option}")
     serve.add_argument("--etcd-quota-bytes", type=int, default=EtcdAccess().quota_bytes)
     fence_options.add_options(serve)
-    patience_options.add_options(serve)
+    client_timeouts.add_options(serve)
     serve.set_defaults(run=lambda arguments: run_server(settings_of(arguments)))
     return root
 
@@ -120,7 +120,7 @@ def settings_of(arguments: argparse.Namespace) -> ServerSettings:
             arguments.etcd_quota_bytes,
         ),
         fence=fence_options.timing_of(arguments),
-        patience=patience_options.patience_of(arguments),
+        patience=client_timeouts.patience_of(arguments),
         certificate_life=duration("--certificate-life", arguments.certificate_life),
         token_life_max=duration("--token-life-max", arguments.token_life_max),
         audit_behind=arguments.audit_behind,

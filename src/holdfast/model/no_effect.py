@@ -1,9 +1,9 @@
 """Fields and kinds that the API accepts and that nothing acts on yet.
 
-`commit/objects/writes.py` asks here with every create, update, patch and apply: the answer carries
-one warning for each row that the object sets, and the object gets the condition `NoEffect`, in the
-same transaction. A change that gives a field its effect removes its row; a test holds the rows
-against the code.
+`commit/objects/object_writes.py` asks here with every create, update, patch and apply: the answer
+carries one warning for each row that the object sets, and the object gets the condition `NoEffect`,
+in the same transaction. A change that gives a field its effect removes its row; a test holds the
+rows against the code.
 
 `UNWRITTEN` lists parts of a status that are declared and that nothing writes yet. Their
 descriptions say so.

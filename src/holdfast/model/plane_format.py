@@ -1,8 +1,8 @@
 """The version of each component of a plane, and whether the plane's format may be raised.
 
-A server collects the components (`host/api/plane/upgrade.py`), and `holdfast upgrade` shows them.
-Every transaction compares the format, so an older server cannot write under a newer one in any
-case. The checks here only avoid surprises: the format is not raised while an older component is
+A server collects the components (`host/api/plane/upgrade_routes.py`), and `holdfast upgrade` shows
+them. Every transaction compares the format, so an older server cannot write under a newer one in
+any case. The checks here only avoid surprises: the format is not raised while an older component is
 alive.
 """
 

@@ -1,8 +1,8 @@
 """How many bytes of the store's history lie after a revision, as counted by one follower.
 
-The watch hub follows every change and counts it here. The audit (`host/audit/keeping.py`) asks how
-much history is kept for its sake alone: history is compacted no further than the audit is written,
-and revisions say little about their size, since one may be a lease and another a megabyte.
+The watch hub follows every change and counts it here. The audit (`host/audit/writer_host.py`) asks
+how much history is kept for its sake alone: history is compacted no further than the audit is
+written, and revisions say little about their size, since one may be a lease and another a megabyte.
 
 Sums are kept at a coarse grain, and never say too little: a revision between two sums counts from
 the earlier one, and revisions that were not followed count as much as large ones usually take.

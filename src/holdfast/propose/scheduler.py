@@ -47,7 +47,7 @@ from holdfast.propose.feasibility.outcome import (
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import Filter
 from holdfast.propose.node_choice import salt_of
-from holdfast.propose.placement import propose_batch
+from holdfast.propose.proposals import propose_batch
 from holdfast.propose.queue.pending_reasons import Notices
 from holdfast.propose.queue.queueing_hints import QueueingHints
 from holdfast.propose.queue.quota_usage import QuotaUsage

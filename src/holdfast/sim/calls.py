@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.model.errors import OutcomeUnknown, Unavailable, unreachable
 from holdfast.model.machine import Answer, Answered, Ask, Asked, Txn
 from holdfast.sim.cell import Call, Cell, Host
-from holdfast.sim.engine import Handler
+from holdfast.sim.event_engine import Handler
 from holdfast.sim.lives import Lives
 from holdfast.sim.randomness import pick
 

@@ -96,25 +96,25 @@ NAMES = (
     Name(
         "overload",
         "five times the peak, and a store that stands still for 30 s",
-        _EXAMPLES + "overload:SCENARIO",
+        _EXAMPLES + "overload_speeds:SCENARIO",
         is_long=True,
     ),
     Name(
         "overload-quarter",
         "the same on a server of a quarter of the speed",
-        _EXAMPLES + "overload:QUARTER",
+        _EXAMPLES + "overload_speeds:QUARTER",
         is_long=True,
     ),
     Name(
         "overload-fourfold",
         "the same on a server of four times the speed",
-        _EXAMPLES + "overload:FOURFOLD",
+        _EXAMPLES + "overload_speeds:FOURFOLD",
         is_long=True,
     ),
     Name(
         "overload-slow-store",
         "the same over a store that takes long for every transaction",
-        _EXAMPLES + "overload:SLOW_STORE",
+        _EXAMPLES + "overload_speeds:SLOW_STORE",
         is_long=True,
     ),
     _world(

@@ -16,8 +16,8 @@ import msgspec
 
 from holdfast.model.access.identity import Identity
 from holdfast.model.machine import Machine, Rng, Tokens
-from holdfast.sim.clock import HostClock
-from holdfast.sim.network import Path
+from holdfast.sim.virtual_clock import HostClock
+from holdfast.sim.virtual_network import Path
 
 # How long a machine is busy with a stimulus and with what it does about it, in microseconds.
 Burden = Callable[[Any, Sequence[Any]], int]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.model.errors import invariant
 from holdfast.sim import streams
 from holdfast.sim.cell import NEVER, Cell, Host
-from holdfast.sim.network import Rule
 from holdfast.sim.plan import Aim, Fault
 from holdfast.sim.storage import SimStore, StoreTrouble
+from holdfast.sim.virtual_network import Rule
 
 if TYPE_CHECKING:
     from holdfast.sim.world import World

@@ -21,11 +21,11 @@ from holdfast.model.errors import InvariantBroken, invariant
 from holdfast.model.machine import ArchiveRecord, Persist, Started, Tokens, Wake
 from holdfast.sim.cell import Cell, Factory, Host, Seat
 from holdfast.sim.check import CRASHED, Violation
-from holdfast.sim.clock import WALL_ORIGIN_US, HostClock
-from holdfast.sim.engine import Engine
-from holdfast.sim.network import Network
+from holdfast.sim.event_engine import Engine
 from holdfast.sim.randomness import between, stream
 from holdfast.sim.timers import Timers
+from holdfast.sim.virtual_clock import WALL_ORIGIN_US, HostClock
+from holdfast.sim.virtual_network import Network
 
 # A computer has been up for at most so long when a run begins.
 _UPTIME_MAX_US = 30 * 24 * 3_600_000_000

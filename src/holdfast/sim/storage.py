@@ -20,7 +20,7 @@ from holdfast.model.transaction import Change, Transaction
 from holdfast.sim.calls import Calls
 from holdfast.sim.cell import Call, Cell, Host
 from holdfast.sim.check import Commit
-from holdfast.sim.engine import Handler
+from holdfast.sim.event_engine import Handler
 from holdfast.sim.lives import Lives
 from holdfast.sim.randomness import between
 from holdfast.store.memory import Keyspace

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.model.machine import Wake, Woken
 from holdfast.sim.cell import Alarm, Cell, Host
-from holdfast.sim.engine import Handler
+from holdfast.sim.event_engine import Handler
 
 if TYPE_CHECKING:
     from holdfast.sim.lives import Lives

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.sim.calls import Calls
-from holdfast.sim.clock import WALL_ORIGIN_US
 from holdfast.sim.faults import Faults
 from holdfast.sim.lives import Lives
 from holdfast.sim.plan import Act, Plan, Prompted
 from holdfast.sim.storage import SimStore, Storage
 from holdfast.sim.streams import Deliveries, Streams, Watches
+from holdfast.sim.virtual_clock import WALL_ORIGIN_US
 from holdfast.store.memory import Keyspace
 
 

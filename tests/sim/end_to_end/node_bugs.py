@@ -52,7 +52,7 @@ DEADLINES = (
         "renewed-without-reading",
         "a server answers renewals from what it read of the node the first time",
         rewrite(
-            COMMIT + "heartbeats:Renewals._renewed",
+            COMMIT + "heartbeat_intake:Renewals._renewed",
             "read = self._by_node.get(renew.node)",
             "old = vars(self).setdefault('_old', {}).get(renew.node)\n"
             "    if old is not None:\n"
@@ -63,7 +63,7 @@ DEADLINES = (
             "    read = self._by_node.get(renew.node)",
         ),
         rewrite(
-            COMMIT + "heartbeats:Renewals._read",
+            COMMIT + "heartbeat_intake:Renewals._read",
             "effects: list[Any] = []",
             "if node is not None:\n"
             "        vars(self).setdefault('_old', {})[read.node] = node\n"

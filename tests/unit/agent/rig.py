@@ -30,7 +30,7 @@ from holdfast.agent.runtime_protocol import (
     Probed,
     RunProbe,
 )
-from holdfast.commit.records import decode, with_version
+from holdfast.commit.record_encoding import decode, with_version
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.errors import OutcomeUnknown, Unavailable

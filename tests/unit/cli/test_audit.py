@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli.main import root
 from holdfast.host.audit.segments import path_of
-from holdfast.model.audit.records import Gap, Mutation, encode, make_record
+from holdfast.model.audit.audit_records import Gap, Mutation, encode, make_record
 from tests.audit_chains import chain, lines
 
 CHAIN = chain(6)

@@ -16,8 +16,8 @@ from holdfast.cli.health_report import (
     verdict,
 )
 from holdfast.cli.status import readyz_checks
-from holdfast.host.audit.standing import AuditStatus
-from holdfast.model.audit.records import Head
+from holdfast.host.audit.status_route import AuditStatus
+from holdfast.model.audit.audit_records import Head
 from holdfast.model.fence import FenceTiming, greatest_timing, timing_record
 from holdfast.model.heartbeat import HeartbeatReport, ServerLease, ServerReport, ServerRoster
 from holdfast.model.installations import MAY_STILL_RUN

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.commit.draft import UNCOMMITTED, CommitGroup, Draft, NotLoaded, View, for_each
-from holdfast.commit.records import encode
+from holdfast.commit.record_encoding import encode
 from holdfast.model.errors import RecordsDisagree, agree
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from holdfast.commit.heartbeats import Renewals
+from holdfast.commit.heartbeat_intake import Renewals
 from holdfast.commit.server import UNKNOWN_MAX_MS, AuthorityServer, Presence
 from holdfast.model.access import identity as who
 from holdfast.model.errors import OutcomeUnknown, Unavailable

@@ -10,7 +10,7 @@ import pytest
 from holdfast.commit.ledgers.ledger_sums import StoreContents
 from holdfast.commit.ledgers.rebuild import rebuild_ledger
 from holdfast.commit.ledgers.recount import recount
-from holdfast.commit.records import encode
+from holdfast.commit.record_encoding import encode
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import OPERATORS, Identity

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from holdfast.commit.authority import QUEUE_MAX
-from holdfast.commit.records import decode
+from holdfast.commit.record_encoding import decode
 from holdfast.commit.server import LEASE_MS, AuthorityServer
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity

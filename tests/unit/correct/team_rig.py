@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.commit.records import decode, with_version
+from holdfast.commit.record_encoding import decode, with_version
 from holdfast.correct.all_controllers import all_controllers
 from holdfast.correct.controller import Controller
 from holdfast.correct.controller_runner import ControllerRunner

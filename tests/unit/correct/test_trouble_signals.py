@@ -24,12 +24,7 @@ from holdfast.correct.trouble_signals import (
     act_of,
 )
 from holdfast.model.access.identity import agent, controller
-from holdfast.model.kinds.commitment import (
-    Commitment,
-    CommitmentSpec,
-    CommitmentState,
-    Promise,
-)
+from holdfast.model.kinds.commitment import Commitment, CommitmentSpec, CommitmentState, Promise
 from holdfast.model.kinds.replica import Process
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import ObjectMeta

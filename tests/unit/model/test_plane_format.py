@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.records import encode
+from holdfast.commit.record_encoding import encode
 from holdfast.model import plane_format
 from holdfast.model.plane_format import FORMAT, PlaneFormat, format_refusal
 

@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from holdfast.commit.records import with_version
+from holdfast.commit.record_encoding import with_version
 from holdfast.model import keys
 from holdfast.model.encoding.resource_versions import complete_version, object_version
 from holdfast.model.encoding.wire import encode

@@ -17,10 +17,10 @@ from holdfast.model.requests import Bind
 from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.outcome import Proposal
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
-from holdfast.propose.placement import propose_batch
+from holdfast.propose.proposals import propose_batch
 from tests.plane import template
 from tests.unit.propose.recorded import Recorded
-from tests.unit.propose.test_placement import NOW, node, placed, replica, view
+from tests.unit.propose.test_proposals import NOW, node, placed, replica, view
 from tests.unit.propose.test_scheduler_on_a_plane import OnPlane
 
 HALF = DeviceRequest(device_class="gpu", share="500m")

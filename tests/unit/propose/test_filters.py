@@ -25,7 +25,7 @@ from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import Proposal
 from holdfast.propose.filters import FILTERS
-from holdfast.propose.placement import could_take, propose
+from holdfast.propose.proposals import could_take, propose
 from tests.plane import ADMIN, SCHEDULER, Plane, accepted, bind, template
 
 some = st.sampled_from

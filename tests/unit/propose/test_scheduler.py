@@ -12,7 +12,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import AcquireLease
-from holdfast.propose.placement import SNAPSHOT_AGE_MAX_MS
+from holdfast.propose.proposals import SNAPSHOT_AGE_MAX_MS
 from tests.plane import template
 from tests.unit.propose.rig import Rig, Silence, refusal, small
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.commit.ledgers.recount import excesses, recount
-from holdfast.commit.records import decode
+from holdfast.commit.record_encoding import decode
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.encoding.resource_versions import object_version

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.sim.engine import STORY_LINES_MAX, Trace
+from holdfast.sim.event_engine import STORY_LINES_MAX, Trace
 
 
 def _digest(lines: list[str]) -> str:

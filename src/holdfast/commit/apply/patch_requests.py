@@ -18,13 +18,7 @@ from holdfast.commit.component_preconditions import (
 )
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
-from holdfast.commit.objects.preconditions import (
-    absence_refusal,
-    stated_metadata,
-    version_refusal,
-    visible_version,
-)
-from holdfast.commit.objects.writes import (
+from holdfast.commit.objects.object_writes import (
     Outcome,
     Written,
     authorize,
@@ -33,6 +27,12 @@ from holdfast.commit.objects.writes import (
     not_found_refusal,
     recall_change,
     rewrite,
+)
+from holdfast.commit.objects.preconditions import (
+    absence_refusal,
+    stated_metadata,
+    version_refusal,
+    visible_version,
 )
 from holdfast.commit.operations import (
     CREATED,

@@ -87,9 +87,9 @@ def _less(counts: dict[K, int], key: K) -> None:
 
 # The bytes of partly received requests that may be held: of a tenant, and of all people.
 #
-# `host/api/flow/admission` asks here before it reads a body that does not arrive in one piece.
-# Bodies are read before a request is queued, so that a slow sender holds no seat; the bytes read
-# must not fill the memory.
+# `host/api/flow/request_admission` asks here before it reads a body that does not arrive in one
+# piece. Bodies are read before a request is queued, so that a slow sender holds no seat; the bytes
+# read must not fill the memory.
 
 ALL_MAX = 256 << 20
 TENANT_MAX = 64 << 20

@@ -1,7 +1,7 @@
 """Flow control: which requests start at once, which wait, and which are refused in time.
 
-A pure machine without effects: `host/api/flow/admission` runs two on each server, one for writes
-and one for reads, and `commit/flow/guarded_server` puts them before a whole server in the
+A pure machine without effects: `host/api/flow/request_admission` runs two on each server, one for
+writes and one for reads, and `commit/flow/guarded_server` puts them before a whole server in the
 simulator. The owner reports arrivals (`enter`) and completions (`leave`), and polls the decisions
 in between (`turn`). `docs/overload.md` explains the figures.
 

@@ -3,9 +3,9 @@
 Requests (`Asked`) wait at the flow controllers of `commit/flow/seats`; any other stimulus passes
 straight through. A request is running from the moment the inner machine receives it until its
 `Answer`. Refused requests get `Overloaded`, which is Unavailable: the request did not happen. On a
-real server `host/api/flow/admission` does the same before a body is even read, and in the same
-order: seats come back with a later turn of the event loop. Here that is a wake-up that is due at
-once, which a busy machine processes after everything that arrived before.
+real server `host/api/flow/request_admission` does the same before a body is even read, and in the
+same order: seats come back with a later turn of the event loop. Here that is a wake-up that is due
+at once, which a busy machine processes after everything that arrived before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Overload errors: why a server refused a request, and when to retry.
 
 Flow controllers, rates and caps raise them. To a caller it is Unavailable: the request did not
-happen and may be retried after `retry_after_s`. `host/api/status` makes it a 429.
+happen and may be retried after `retry_after_s`. `host/api/status_objects` makes it a 429.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Rate limits: the requests per second of each tenant, with a burst.
 
-`host/api/flow/admission` asks here before a request reaches a flow controller. A rate limit holds
-even when the server is idle; fairness among concurrent requests is up to the flow controllers.
+`host/api/flow/request_admission` asks here before a request reaches a flow controller. A rate limit
+holds even when the server is idle; fairness among concurrent requests is up to the flow
+controllers.
 
 For each tenant one time is kept: the time at which all its requests so far would have been due at
 its rate (the generic cell rate algorithm). A tenant that is ahead of it by more than the burst is

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.commit.records import decode_or_none
+from holdfast.commit.record_encoding import decode_or_none
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Binding, DeviceShare, Replica
 from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase

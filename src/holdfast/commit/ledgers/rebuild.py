@@ -24,7 +24,7 @@ from holdfast.commit.ledgers.ledger_sums import (
     total,
     victim_holdings,
 )
-from holdfast.commit.records import Epoch
+from holdfast.commit.record_encoding import Epoch
 from holdfast.model import keys
 from holdfast.model.access.rights import AccessLedger, ledger_of
 from holdfast.model.errors import Invalid, Missing

@@ -1,9 +1,9 @@
 """Audit entries: who made an accepted request, what it changed, which fields, and why.
 
 `authority.py` calls this when a draft is accepted and writes the entries of a whole group under one
-key, in the group's own transaction (`model/audit/records.py`). So no request is accepted without an
-entry, and no entry exists for a request that was not accepted. The next group overwrites the key:
-the store's history holds each entry until the audit writer has read it.
+key, in the group's own transaction (`model/audit/audit_records.py`). So no request is accepted
+without an entry, and no entry exists for a request that was not accepted. The next group overwrites
+the key: the store's history holds each entry until the audit writer has read it.
 
 An entry contains no value of an object, so it can contain no secret: only names of fields, and the
 reasons that the request states.
@@ -21,7 +21,7 @@ from holdfast.commit.dispatch import Approval
 from holdfast.commit.draft import Draft
 from holdfast.model import keys
 from holdfast.model.access.identity import SYSTEM_PREFIX, Identity
-from holdfast.model.audit.records import Mutation
+from holdfast.model.audit.audit_records import Mutation
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.replica import Replica, ReplicaStatus
 from holdfast.model.meta import Object

@@ -1,7 +1,7 @@
 """controller:nodes: the phase of each node, from the heartbeats that the servers received.
 
 It owns the phase and the mark of every node, and the transition to Unknown of replicas on a marked
-node. Servers receive the agents' heartbeats (`commit.heartbeats`), this controller asks the
+node. Servers receive the agents' heartbeats (`commit.heartbeat_intake`), this controller asks the
 servers, controller:repair acts on the fence, and controller:workload replaces released replicas.
 
     Ready    --two heartbeats missed-->           Suspect   no new work

@@ -15,12 +15,12 @@ import msgspec
 from aiohttp import web
 
 from holdfast.commit.flow.overload import Overloaded
-from holdfast.host.api import status
+from holdfast.host.api import status_objects
 from holdfast.host.api.call import ApiServices, Call, Route, parse_query, reply
-from holdfast.host.api.flow.admission import RequestAdmission
 from holdfast.host.api.flow.anonymous_limits import HEALTH_PATHS, OPEN_PATHS, AnonymousLimits
 from holdfast.host.api.flow.connections import HttpServer, HttpSite, let_last
 from holdfast.host.api.flow.handshakes import Handshakes
+from holdfast.host.api.flow.request_admission import RequestAdmission
 from holdfast.host.api.objects.freshness import Freshness
 from holdfast.host.api.objects.long_streams import LongStreams, is_person, lasts
 from holdfast.host.api.routes import WATCH, Router, table
@@ -28,10 +28,10 @@ from holdfast.host.audit.accesses import AccessRecorder
 from holdfast.host.pki.service_tokens import ServiceTokens
 from holdfast.host.process.shell import Shell
 from holdfast.host.server.authentication import TokenUnknown
+from holdfast.host.server.caller_rights import Rights
+from holdfast.host.server.client_timeouts import ClientTimeouts
 from holdfast.host.server.component_pulses import ComponentPulses
 from holdfast.host.server.decision_archive import Decisions
-from holdfast.host.server.patience_options import ClientTimeouts
-from holdfast.host.server.rights import Rights
 from holdfast.model.access.identity import ANONYMOUS, Identity
 from holdfast.model.encoding import wire
 from holdfast.model.errors import Forbidden, HoldfastError, Missing, Rejected, Unavailable
@@ -224,7 +224,7 @@ class Api:
             code = response.status
             return response
         except HoldfastError as error:
-            response = reply(*status.of(error, *about))
+            response = reply(*status_objects.of(error, *about))
             code = response.status
             if isinstance(error, Overloaded) and about is _NOTHING:
                 # A client that asks too often must not keep a connection for it.
@@ -311,7 +311,7 @@ class Api:
         if route is None:
             raise Rejected(
                 "the server does not allow this method on the requested resource",
-                code=status.METHOD_NOT_ALLOWED,
+                code=status_objects.METHOD_NOT_ALLOWED,
             )
         return route, variables
 

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from holdfast.commit.flow.flow_control import QueuedRequest
 from holdfast.commit.objects.audit_entries import recorded_groups
-from holdfast.host.api import status
+from holdfast.host.api import status_objects
 from holdfast.host.api.flow.connections import read_body
 from holdfast.host.api.flow.loop_share import LoopShare, TenantLocks
 from holdfast.host.api.objects import core_names, negotiation
@@ -26,14 +26,14 @@ from holdfast.host.client.paths import OPERATION_HEADER, TERM_HEADER
 from holdfast.host.pki.service_tokens import ServiceTokens
 from holdfast.host.process.served_streams import ServedStream
 from holdfast.host.process.shell import Shell
+from holdfast.host.server.caller_rights import Rights, concerns_rights
 from holdfast.host.server.component_pulses import ComponentPulses
 from holdfast.host.server.decision_archive import Decisions
 from holdfast.host.server.heartbeat_times import HeartbeatTimes
-from holdfast.host.server.rights import Rights, concerns_rights
 from holdfast.host.tunnel.server_end import Tunnels
 from holdfast.model.access.identity import ANONYMOUS, Identity, acts_as
 from holdfast.model.access.rights import Permission
-from holdfast.model.audit.records import Mutation
+from holdfast.model.audit.audit_records import Mutation
 from holdfast.model.encoding.resource_versions import Version, parse_version
 from holdfast.model.errors import Forbidden, Invalid, Rejected
 from holdfast.model.refusal import Reason, Refusal
@@ -43,7 +43,7 @@ from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.contract import Store
 
 if TYPE_CHECKING:
-    from holdfast.host.api.flow.admission import RequestAdmission
+    from holdfast.host.api.flow.request_admission import RequestAdmission
 
 # An exec request has one field for each argument of its command. The server bounds the line itself.
 QUERY_FIELDS_MAX = 1_100
@@ -140,7 +140,7 @@ class Call:
     def kind(self) -> Kind:
         """The kind that the route is about."""
         if self.route.kind is None:
-            raise Rejected("the path names no kind of object", code=status.BAD_REQUEST)
+            raise Rejected("the path names no kind of object", code=status_objects.BAD_REQUEST)
         return self.route.kind
 
     @property
@@ -297,7 +297,7 @@ class Call:
 
     def refusal_response(self, refusal: Refusal) -> web.Response:
         """The answer to a request that the authority refused."""
-        return reply(*status.of(refusal, self.route.kind, self.name))
+        return reply(*status_objects.of(refusal, self.route.kind, self.name))
 
 
 def source_of(request: web.BaseRequest) -> str:
@@ -328,7 +328,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 def bad(message: str) -> NoReturn:
     """Raise Rejected with 400 Bad Request."""
-    raise Rejected(message, code=status.BAD_REQUEST)
+    raise Rejected(message, code=status_objects.BAD_REQUEST)
 
 
 def code_of(verdict: Accepted) -> int:

@@ -15,26 +15,26 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from holdfast.host.api.call import Call, Route, bad, reply
-from holdfast.host.api.objects import core_names, patches, reads, scale, watches, writes
+from holdfast.host.api.objects import core_names, patches, reads, scale, watches, write_routes
 from holdfast.host.api.plane import (
     access_reviews,
-    commands,
-    decisions,
+    decision_routes,
     discovery,
+    exec_routes,
     explanations,
-    heartbeats,
-    logs,
+    heartbeat_routes,
+    log_routes,
     openapi,
     openapi_v2,
-    quarantine,
+    quarantine_routes,
     scrape_targets,
-    service_tokens,
+    service_token_routes,
     tunnels,
-    typed_requests,
-    upgrade,
+    typed_request_routes,
+    upgrade_routes,
 )
-from holdfast.host.api.plane import heartbeats as pulses
-from holdfast.host.api.resources import DECISIONS, VERSION, collection_path
+from holdfast.host.api.plane import heartbeat_routes as pulses
+from holdfast.host.api.resource_table import DECISIONS, VERSION, collection_path
 from holdfast.model.encoding.problems import excerpt
 from holdfast.model.meta import API_GROUP
 from holdfast.model.registry import KINDS, Kind
@@ -69,10 +69,12 @@ def _of_kind(kind: Kind) -> Iterator[Route]:
     collection = collection_path(kind)
     if kind.plural == DECISIONS:
         # Decisions are kept outside the store, and only schedulers make them.
-        yield Route(f"{GROUP_PATH}/{kind.plural}", "GET", "list", decisions.list_, kind)
-        yield Route(collection, "GET", "list", decisions.list_, kind)
-        yield Route(f"{collection}/{{name}}", "GET", "get", decisions.get, kind)
-        yield Route(f"{collection}/{{name}}/again", "GET", "get", decisions.again, kind, "again")
+        yield Route(f"{GROUP_PATH}/{kind.plural}", "GET", "list", decision_routes.list_, kind)
+        yield Route(collection, "GET", "list", decision_routes.list_, kind)
+        yield Route(f"{collection}/{{name}}", "GET", "get", decision_routes.get, kind)
+        yield Route(
+            f"{collection}/{{name}}/again", "GET", "get", decision_routes.again, kind, "again"
+        )
         return
     if kind.namespaced:
         everywhere = f"{GROUP_PATH}/{kind.plural}"
@@ -80,16 +82,16 @@ def _of_kind(kind: Kind) -> Iterator[Route]:
         yield Route(everywhere, WATCH, "watch", watches.watch, kind)
     yield Route(collection, "GET", "list", reads.list_, kind)
     yield Route(collection, WATCH, "watch", watches.watch, kind)
-    yield Route(collection, "POST", "create", writes.create, kind)
-    yield Route(collection, "DELETE", "deletecollection", writes.delete_many, kind)
+    yield Route(collection, "POST", "create", write_routes.create, kind)
+    yield Route(collection, "DELETE", "deletecollection", write_routes.delete_many, kind)
     item = f"{collection}/{{name}}"
     yield Route(item, "GET", "get", reads.get, kind)
-    yield Route(item, "PUT", "update", writes.update, kind)
+    yield Route(item, "PUT", "update", write_routes.update, kind)
     yield Route(item, "PATCH", "patch", patches.patch, kind)
-    yield Route(item, "DELETE", "delete", writes.delete, kind)
+    yield Route(item, "DELETE", "delete", write_routes.delete, kind)
     if kind.status:
         yield Route(f"{item}/status", "GET", "get", reads.get, kind, "status")
-        yield Route(f"{item}/status", "PUT", "update", writes.update, kind, "status")
+        yield Route(f"{item}/status", "PUT", "update", write_routes.update, kind, "status")
         yield Route(f"{item}/status", "PATCH", "patch", patches.patch, kind, "status")
     if kind.scale:
         yield Route(f"{item}/scale", "GET", "get", scale.get, kind, "scale")
@@ -99,17 +101,19 @@ def _of_kind(kind: Kind) -> Iterator[Route]:
         for path in (f"{GROUP_PATH}/targets", collection.replace("/endpoints", "/targets")):
             yield Route(path, "GET", "list", scrape_targets.list_, kind)
     if kind.plural == "replicas":
-        yield Route(f"{item}/binding", "POST", "create", typed_requests.binding, kind, "binding")
-        yield Route(f"{item}/token", "POST", "create", service_tokens.create, kind, "token")
+        yield Route(
+            f"{item}/binding", "POST", "create", typed_request_routes.binding, kind, "binding"
+        )
+        yield Route(f"{item}/token", "POST", "create", service_token_routes.create, kind, "token")
         path = f"{item}/explanation"
         yield Route(path, "GET", "get", explanations.get, kind, "explanation")
         yield from _looks_inside(item, kind)
 
 
 def _looks_inside(item: str, kind: Kind, facade: str = core_names.OURS) -> Iterator[Route]:
-    yield Route(f"{item}/log", "GET", "get", logs.read, kind, "log", facade)
+    yield Route(f"{item}/log", "GET", "get", log_routes.read, kind, "log", facade)
     for method in ("GET", "POST"):
-        yield Route(f"{item}/exec", method, "create", commands.run, kind, "exec", facade)
+        yield Route(f"{item}/exec", method, "create", exec_routes.run, kind, "exec", facade)
 
 
 def _facades() -> Iterator[Route]:
@@ -128,20 +132,20 @@ def _facades() -> Iterator[Route]:
 
 
 def _others() -> Iterator[Route]:
-    yield Route(f"{GROUP_PATH}/requests", "POST", "request", typed_requests.requests)
-    yield Route(f"{GROUP_PATH}/bindings", "POST", "request", typed_requests.bindings)
-    yield Route(f"{GROUP_PATH}/terms", "POST", "request", typed_requests.terms)
-    yield Route(f"{GROUP_PATH}/nodes/{{name}}/renewals", "POST", "renew", heartbeats.renew)
+    yield Route(f"{GROUP_PATH}/requests", "POST", "request", typed_request_routes.requests)
+    yield Route(f"{GROUP_PATH}/bindings", "POST", "request", typed_request_routes.bindings)
+    yield Route(f"{GROUP_PATH}/terms", "POST", "request", typed_request_routes.terms)
+    yield Route(f"{GROUP_PATH}/nodes/{{name}}/renewals", "POST", "renew", heartbeat_routes.renew)
     yield Route(f"{GROUP_PATH}/nodes/{{name}}/summons", "GET", "attend", tunnels.wait)
     yield Route(f"{GROUP_PATH}/nodes/{{name}}/visits/{{part}}", "GET", "attend", tunnels.visit)
-    yield Route(f"{GROUP_PATH}/heartbeats", "GET", "get", heartbeats.show_heartbeats)
+    yield Route(f"{GROUP_PATH}/heartbeats", "GET", "get", heartbeat_routes.show_heartbeats)
     yield Route(f"{GROUP_PATH}/pulses", "POST", "pulse", pulses.take)
     yield Route(f"{GROUP_PATH}/pulses", "GET", "get", pulses.show)
-    yield Route(f"{GROUP_PATH}/quarantine", "GET", "get", quarantine.show)
-    yield Route(f"{GROUP_PATH}/quarantine/repairs", "POST", "repair", quarantine.repair)
-    yield Route(f"{GROUP_PATH}/upgrade", "GET", "get", upgrade.show)
-    yield Route(f"{GROUP_PATH}/upgrade/format", "POST", "raise", upgrade.raise_format)
-    yield Route(f"{GROUP_PATH}/records", "POST", "record", decisions.keep)
+    yield Route(f"{GROUP_PATH}/quarantine", "GET", "get", quarantine_routes.show)
+    yield Route(f"{GROUP_PATH}/quarantine/repairs", "POST", "repair", quarantine_routes.repair)
+    yield Route(f"{GROUP_PATH}/upgrade", "GET", "get", upgrade_routes.show)
+    yield Route(f"{GROUP_PATH}/upgrade/format", "POST", "raise", upgrade_routes.raise_format)
+    yield Route(f"{GROUP_PATH}/records", "POST", "record", decision_routes.keep)
     for path, body in discovery.paths().items():
         yield Route(path, "GET", "discover", _document(body, "application/json"))
     for path, body in (

@@ -1,10 +1,10 @@
 """Audit records of accesses that change nothing: exec, logs, reads of Secrets, issued certificates,
 and refused credentials.
 
-They are in the same chain as changes. Every transaction has a stamp (`model/audit/records`) that
-says who did what in it; this writes transactions with nothing but a stamp, and the audit writer
-turns all of them into records. What a person asks for is recorded before it is granted: `record`
-returns once the store has it. What cannot wait is noted, and written a moment later.
+They are in the same chain as changes. Every transaction has a stamp (`model/audit/audit_records`)
+that says who did what in it; this writes transactions with nothing but a stamp, and the audit
+writer turns all of them into records. What a person asks for is recorded before it is granted:
+`record` returns once the store has it. What cannot wait is noted, and written a moment later.
 
 A client that repeats itself must not be able to fill the journal, nor to hide in the noise that it
 makes. Equal accesses within a window are one record with a count. Each user has a budget for each
@@ -27,7 +27,7 @@ from holdfast.commit.flow.overload import RejectionReason as Why
 from holdfast.host.pki.certificates import serial_of
 from holdfast.host.process import clock
 from holdfast.model import keys
-from holdfast.model.audit.records import Mutation, Stamp, encode
+from holdfast.model.audit.audit_records import Mutation, Stamp, encode
 from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.plane_format import format_refusal
 from holdfast.model.transaction import ABSENT, Compare, CompareFailed, Put, Transaction

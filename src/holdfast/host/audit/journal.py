@@ -22,7 +22,7 @@ import msgspec
 from holdfast.host.audit.segments import Segment, lines_of, path_of, segments
 from holdfast.host.audit.thinning import Shares
 from holdfast.host.process.files import PRIVATE_FILE, private_directory, sync_directory
-from holdfast.model.audit.records import AuditRecord, Head, record_of
+from holdfast.model.audit.audit_records import AuditRecord, Head, record_of
 
 _DAY_MS = 86_400_000
 _log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.model.audit.audit_records import AuditRecord, Head, record_of
 from holdfast.model.audit.chain import ChainVerification, ChainVerifier
-from holdfast.model.audit.records import AuditRecord, Head, record_of
 
 # Where a server stores its part of the chain, in its data directory.
 FOLDER = "audit"

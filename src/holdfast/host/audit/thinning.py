@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.host.audit.segments import Segment, lines_of
 from holdfast.host.process.files import write_private
-from holdfast.model.audit.records import (
+from holdfast.model.audit.audit_records import (
     AuditRecord,
     ElidedRecords,
     elided_of,

@@ -6,10 +6,10 @@ credentials.
 
 from __future__ import annotations
 
-from holdfast.host.client.access import Access, from_kubeconfig
 from holdfast.host.client.client import Client
 from holdfast.host.client.list_watch import Listed, ListWatchEvent, follow
 from holdfast.host.client.reading import ObjectList
+from holdfast.host.client.server_access import Access, from_kubeconfig
 from holdfast.host.client.writing import DeletedObject
 from holdfast.observe.watch_events import Departed, Present, Reached
 

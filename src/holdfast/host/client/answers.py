@@ -1,4 +1,4 @@
-"""Turns an HTTP answer into a value or an error of ours: the inverse of `host/api/status`.
+"""Turns an HTTP answer into a value or an error of ours: the inverse of `host/api/status_objects`.
 
 A header holds our own reason, so that a refusal of the authority arrives unchanged; without it, as
 from a proxy in between, the HTTP code decides.

@@ -22,17 +22,17 @@ import aiohttp
 import msgspec
 
 from holdfast.host.client import paths
-from holdfast.host.client.access import Access
 from holdfast.host.client.answers import HttpAnswer, error_of, status_of
 from holdfast.host.client.list_watch import WATCH_S, WatchLines
-from holdfast.host.client.questions import (
+from holdfast.host.client.request_batches import RequestBatches
+from holdfast.host.client.request_calls import (
     LIFELINES,
     RECORDS_PATH,
     ApiCall,
     api_call,
     is_batched,
 )
-from holdfast.host.client.request_batches import RequestBatches
+from holdfast.host.client.server_access import Access
 from holdfast.host.client.transport import Reachable, Transport, patience_ms
 from holdfast.host.client.typed_requests import REQUESTS_PATH
 from holdfast.host.pki.revoked_servers import RevokedServers

@@ -1,8 +1,8 @@
 """The form of a Create among typed requests: beside the bytes of its object.
 
 A controller creates thousands of replicas at once, and an HTTP request for each would cost more
-than deciding it. `host/client/request_batches` sends the form, `host/api/plane/typed_requests`
-decodes it; the object passes all checks of a request body.
+than deciding it. `host/client/request_batches` sends the form,
+`host/api/plane/typed_request_routes` decodes it; the object passes all checks of a request body.
 """
 
 from __future__ import annotations

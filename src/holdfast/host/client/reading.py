@@ -11,8 +11,8 @@ from typing import Generic, Self
 import msgspec
 
 from holdfast.host.client import paths
-from holdfast.host.client.access import Access
 from holdfast.host.client.retrying import Performer, demand_good
+from holdfast.host.client.server_access import Access
 from holdfast.host.client.transport import Transport
 from holdfast.model.encoding.resource_versions import complete_revision
 from holdfast.model.encoding.wire import decode_trusted

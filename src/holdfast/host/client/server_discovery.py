@@ -4,7 +4,7 @@ A component asks from time to time (`ServerDiscovery`) and updates its `ApiClien
 discovered servers when no configured one answers, and for requests that every server must get. A
 discovered address is not trusted: the server behind it proves its identity by its certificate.
 
-`host/server/hearing_digests` is the other end.
+`host/server/heartbeat_digests` is the other end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.api_client import ApiClient
-from holdfast.host.client.questions import ApiCall
+from holdfast.host.client.request_calls import ApiCall
 from holdfast.host.pki.trust_seen import TrustFollower
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError, Unavailable

@@ -18,9 +18,9 @@ from weakref import WeakSet
 import aiohttp
 import msgspec
 
-from holdfast.host.client.access import Access
 from holdfast.host.client.answers import REASON_HEADER, HttpAnswer
 from holdfast.host.client.paths import TRUST_HEADER
+from holdfast.host.client.server_access import Access
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 
 # Which servers answered recently, shared by all connections of a process.

@@ -1,7 +1,7 @@
 """What a server's answer means to a machine: success, a refusal as a value, or an error of ours.
 
 A client of people raises refusals (`host/client/answers`); a machine gets the refusal of the
-authority with its reason and details, and reacts to that. `host/client/questions` and
+authority with its reason and details, and reacts to that. `host/client/request_calls` and
 `host/client/request_batches` use this.
 """
 

@@ -15,9 +15,9 @@ import msgspec
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.node_facts import NodeFacts
-from holdfast.host.client.access import Access
 from holdfast.host.client.api_client import ApiClient
-from holdfast.host.client.questions import PULSES_PATH
+from holdfast.host.client.request_calls import PULSES_PATH
+from holdfast.host.client.server_access import Access
 from holdfast.host.client.server_discovery import ServerDiscovery
 from holdfast.host.component.component_process import Component, Say
 from holdfast.host.component.pulse_sender import TIMEOUT_S as PULSE_TIMEOUT_S

@@ -10,7 +10,7 @@ from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.client import paths
 from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.api_client import ApiClient
-from holdfast.host.client.questions import ApiCall
+from holdfast.host.client.request_calls import ApiCall
 from holdfast.host.client.verdicts import refusal_of_answer, unreadable_answer
 from holdfast.host.client.writing import JSON
 from holdfast.host.pki.kubeconfig import kubeconfig

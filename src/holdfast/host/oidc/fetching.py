@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from holdfast.host.oidc import keys
+from holdfast.host.oidc import signing_keys
 from holdfast.host.oidc.issuers import Issuers, KnownIssuer
 from holdfast.host.process.metrics import Labels, Metrics
 from holdfast.model.encoding import json_guard
@@ -82,7 +82,7 @@ class KeyFetcher:
         except TimeoutError:
             return
 
-    async def _fetched(self) -> keys.Keys:
+    async def _fetched(self) -> signing_keys.Keys:
         issuer = self._known.config.issuer
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._tls),
@@ -94,7 +94,7 @@ class KeyFetcher:
             where = document.get("jwks_uri")
             if not isinstance(where, str) or urlsplit(where).scheme != "https":
                 raise Invalid("its discovery document has no https address at jwks_uri")
-            return keys.parse_key_set(await _get(session, where))
+            return signing_keys.parse_key_set(await _get(session, where))
 
 
 async def _get(session: aiohttp.ClientSession, url: str) -> bytes:

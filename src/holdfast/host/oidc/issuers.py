@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from holdfast.host.oidc import envelope
-from holdfast.host.oidc.config import RESERVED, Issuer
 from holdfast.host.oidc.envelope import TokenEnvelope, TokenRefused
-from holdfast.host.oidc.keys import KeySet
+from holdfast.host.oidc.issuer_config import RESERVED, Issuer
+from holdfast.host.oidc.signing_keys import KeySet
 from holdfast.host.server.authentication import (
     TENANT_GROUP,
     IsRevoked,

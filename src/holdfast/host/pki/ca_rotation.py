@@ -23,7 +23,7 @@ from typing import TypeVar
 import msgspec
 from aiohttp import web
 
-from holdfast.host.api import status
+from holdfast.host.api import status_objects
 from holdfast.host.api.call import reply, source_of
 from holdfast.host.api.flow.connections import read_body
 from holdfast.host.audit.accesses import AccessRecorder
@@ -41,7 +41,7 @@ from holdfast.host.server.authenticator import Authenticator
 from holdfast.host.server.forwarding import refusal_reason
 from holdfast.host.server.other_servers import OtherServers
 from holdfast.model.access.identity import ADMINS, Identity, acts_as
-from holdfast.model.audit.records import Mutation
+from holdfast.model.audit.audit_records import Mutation
 from holdfast.model.encoding.wire import readable
 from holdfast.model.errors import Conflict, Forbidden, HoldfastError, Invalid, Unavailable
 from holdfast.model.kinds.access import Token
@@ -362,9 +362,9 @@ def handlers(
             )
             return reply(200, msgspec.json.encode(await rotation.make(wish)))
         except msgspec.DecodeError as error:
-            return reply(*status.of(Invalid(f"unknown step of a rotation: {error}")))
+            return reply(*status_objects.of(Invalid(f"unknown step of a rotation: {error}")))
         except HoldfastError as error:
-            return reply(*status.of(error))
+            return reply(*status_objects.of(error))
 
     async def tell_peer(request: web.BaseRequest) -> web.StreamResponse:
         try:
@@ -374,7 +374,7 @@ def handlers(
                     "only servers may read what this server trusts", code=refusal_reason(peer)
                 )
         except HoldfastError as error:
-            return reply(*status.of(error))
+            return reply(*status_objects.of(error))
         return reply(200, msgspec.json.encode(rotation.report()))
 
     return {PATH: serve, PEERS_PATH: tell_peer}

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.host.client.access import Access
+from holdfast.host.client.server_access import Access
 from holdfast.host.pki.ca_keys import BUNDLE, CertificateAuthorities
 from holdfast.host.pki.certificates import CLIENT, RENEW_BY, RENEW_FROM, moment
 from holdfast.host.pki.first_trust import alone

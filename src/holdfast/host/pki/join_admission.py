@@ -21,8 +21,8 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from holdfast.commit.records import decode, with_version
-from holdfast.host.api import status
+from holdfast.commit.record_encoding import decode, with_version
+from holdfast.host.api import status_objects
 from holdfast.host.api.call import reply, source_of
 from holdfast.host.api.flow.connections import read_body
 from holdfast.host.audit.accesses import ISSUE, RENEW, AccessRecorder, certificate_record
@@ -111,12 +111,12 @@ class JoinAdmission:
     async def _join(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             if request.method != "POST":
-                raise Rejected("use POST to join a node", code=status.METHOD_NOT_ALLOWED)
+                raise Rejected("use POST to join a node", code=status_objects.METHOD_NOT_ALLOWED)
             shown = self._shown(request.transport)
             wanted = decode_join_request(await read_body(request, BODY_MAX))
             joined = await self.join(shown, wanted, source_of(request))
         except HoldfastError as error:
-            return reply(*status.of(error))
+            return reply(*status_objects.of(error))
         return reply(200, msgspec.json.encode(joined))
 
     async def join(

@@ -7,7 +7,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from holdfast.host.api import status
+from holdfast.host.api import status_objects
 from holdfast.host.pki.certificates import COMMON_NAME_MAX
 from holdfast.host.pki.join_protocol import JoinRequest
 from holdfast.model.access import identity as who
@@ -27,7 +27,8 @@ def decode_join_request(body: bytes) -> JoinRequest:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # The body may hold a secret, so the message does not repeat it.
         raise Rejected(
-            "the body must be JSON with node, request and optionally token", code=status.BAD_REQUEST
+            "the body must be JSON with node, request and optionally token",
+            code=status_objects.BAD_REQUEST,
         ) from None
 
 

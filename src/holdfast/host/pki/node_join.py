@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from holdfast.host.client.access import Access
+from holdfast.host.client.server_access import Access
 from holdfast.host.client.transport import CONNECT_S, Transport
 from holdfast.host.pki import join_tokens, trust_bundle
 from holdfast.host.pki.certificates import RENEW_FROM, moment

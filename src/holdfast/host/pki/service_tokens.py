@@ -1,7 +1,7 @@
 """Tokens of replicas: signed by the plane, short-lived, and bound to one attempt of one replica.
 
-The agent of its node asks for a replica's token (`host/api/plane/service_tokens`) and stores it
-where the work finds it. Tokens are not stored by servers: the key is derived from that of the
+The agent of its node asks for a replica's token (`host/api/plane/service_token_routes`) and stores
+it where the work finds it. Tokens are not stored by servers: the key is derived from that of the
 signing authority, so every server can issue and verify one; during a rotation tokens of both
 authorities are valid. A token is valid while its replica, by uid, has not ended, its node is the
 same, and no later attempt was reported; docs/adr/0103 says why.

@@ -21,7 +21,7 @@ from aiohttp import web
 from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.api_client import ApiClient
 from holdfast.host.client.paths import TRUST_HEADER
-from holdfast.host.client.questions import ApiCall
+from holdfast.host.client.request_calls import ApiCall
 from holdfast.host.pki import trust_bundle
 from holdfast.host.pki.ca_keys import BUNDLE, CERTIFICATES, CertificateAuthorities
 from holdfast.host.pki.component_credentials import CertificateRenewal

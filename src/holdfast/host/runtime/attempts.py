@@ -28,7 +28,7 @@ import msgspec
 
 from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.runtime import safe_paths
-from holdfast.host.runtime.records import (
+from holdfast.host.runtime.shim_records import (
     EXIT,
     RECORD_BYTES_MAX,
     SHIM_DIED,

@@ -19,7 +19,7 @@ from holdfast.host.runtime import ports, survivors
 from holdfast.host.runtime.attempts import AttemptFiles, AttemptFolders, exit_without_record
 from holdfast.host.runtime.cgroups.groups import Cgroups
 from holdfast.host.runtime.held import HeldAttempt, connect, open_line
-from holdfast.host.runtime.records import PROTOCOL, REBOOTED, Exit, ShimState
+from holdfast.host.runtime.shim_records import PROTOCOL, REBOOTED, Exit, ShimState
 
 RETRY_MIN_S, RETRY_MAX_S = 0.01, 1.0
 # How long a shim may live without accepting connections; starting and ending take milliseconds.

@@ -14,7 +14,7 @@ from typing import cast
 from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.runtime.attempts import AttemptFolders, Choices
 from holdfast.host.runtime.ports import Ports
-from holdfast.host.runtime.records import ProcessIdentity, ShimState
+from holdfast.host.runtime.shim_records import ProcessIdentity, ShimState
 from holdfast.model.kinds.replica import Process
 
 # The open connection to one shim.

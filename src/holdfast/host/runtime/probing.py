@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from holdfast.agent.runtime_protocol import Probed, RunProbe
 from holdfast.host.runtime import beside, listeners
-from holdfast.host.runtime.containers import containers, network
+from holdfast.host.runtime.containers import container_network, containers
 from holdfast.host.runtime.held import HeldAttempt
 from holdfast.host.runtime.starting import StartContext
 from holdfast.model.kinds.template import ExecAction, HttpAction
@@ -66,7 +66,7 @@ class Probing:
         """The address to probe: a container's own, since published ports accept before it does."""
         if not held.choices.is_boxed or held.state is None:
             return self._address
-        found = network.address_in(held.state.work.pid, containers.BOX)
+        found = container_network.address_in(held.state.work.pid, containers.BOX)
         return found or self._address
 
 

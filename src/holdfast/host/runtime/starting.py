@@ -22,11 +22,11 @@ from holdfast.host.runtime.attempts import LAUNCH, TMP, WORK, AttemptFolders, Ch
 from holdfast.host.runtime.cgroups import detect, disk, limits, removal
 from holdfast.host.runtime.cgroups.groups import Cgroups
 from holdfast.host.runtime.confinement import Confinement, ConfinementRules
+from holdfast.host.runtime.containers import container_network as containers_network
 from holdfast.host.runtime.containers import containers, oci_spec, runc
-from holdfast.host.runtime.containers import network as containers_network
+from holdfast.host.runtime.containers.container_network import ContainerNetwork
 from holdfast.host.runtime.containers.image_stores import BYTES_MAX
 from holdfast.host.runtime.containers.images import Image
-from holdfast.host.runtime.containers.network import ContainerNetwork
 from holdfast.host.runtime.devices import LocalDevice
 from holdfast.host.runtime.run_as import BLOCK
 from holdfast.host.runtime.secret_files import SecretFiles

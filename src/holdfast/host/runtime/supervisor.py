@@ -28,7 +28,7 @@ from holdfast.agent.runtime_protocol import (
     NotLaunched,
     PortsOpened,
 )
-from holdfast.host.runtime import listeners, records, survivors
+from holdfast.host.runtime import listeners, shim_records, survivors
 from holdfast.host.runtime.cgroups import disk, removal
 from holdfast.host.runtime.cgroups import groups as cgroups
 from holdfast.host.runtime.containers import containers
@@ -106,14 +106,14 @@ class Supervisor:
         held.is_over.set()
         held.let_go()
         if end is None or (not end.is_started and not held.is_known):
-            process = records.ended_process(end) if end is not None else _never(failure)
+            process = shim_records.ended_process(end) if end is not None else _never(failure)
             self._post(NotLaunched(held.attempt, process))
             return
         if not held.is_known:
             # It ended before the shim reported its beginning.
             await self._end_watch.learn(held)
             self._tell_launched(held)
-        self._post(Exited(held.attempt, records.ended_process(end)))
+        self._post(Exited(held.attempt, shim_records.ended_process(end)))
 
     async def mind_ports(self) -> None:
         """Report which work has opened its ports, and end work if another user listens on its port:
@@ -249,10 +249,12 @@ class Supervisor:
         """Kill a shim that does not do its duty, and its work with it."""
         await self._end_watch.end_shim(held)
 
-    async def _closed(self, held: HeldAttempt, end: records.Exit | None) -> records.Exit | None:
+    async def _closed(
+        self, held: HeldAttempt, end: shim_records.Exit | None
+    ) -> shim_records.Exit | None:
         groups, attempts = self._place.groups, self._place.attempts
         what = (groups, attempts, held.attempt, end, held.stopped_for)
-        closed: records.Exit | None
+        closed: shim_records.Exit | None
         if held.stopped_for:
             # What it has on the disk may be removed.
             lane = held.choices.namespace
@@ -277,7 +279,7 @@ class Supervisor:
     def _process(self, held: HeldAttempt) -> Process:
         if held.state is None:
             return Process(limits=self._limits(held), addresses=held.choices.addresses)
-        return records.running_process(held.state, self._limits(held), held.choices.addresses)
+        return shim_records.running_process(held.state, self._limits(held), held.choices.addresses)
 
     def _limits(self, held: HeldAttempt) -> dict[str, str]:
         """The limits that are actually enforced on this work."""
@@ -350,7 +352,7 @@ class Supervisor:
         end, is_over = await self._end_watch.adopt(held)
         if is_over:
             end = await self._closed(held, end)
-            return held, records.ended_process(end) if end is not None else _NOTHING
+            return held, shim_records.ended_process(end) if end is not None else _NOTHING
         self._now_known(held)
         self.held[attempt] = held
         self._jobs.begin(self.watch(held))

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.agent.runtime_protocol import Attempt
-from holdfast.host.runtime.records import ProcessIdentity, ShimState
+from holdfast.host.runtime.shim_records import ProcessIdentity, ShimState
 from holdfast.host.runtime.surroundings import DIRECTORY, MARK
 
 _PROC = Path("/proc")

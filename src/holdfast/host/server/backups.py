@@ -21,7 +21,7 @@ from holdfast import __version__
 from holdfast.host.audit.segments import FOLDER, parts, verify_segments
 from holdfast.host.process.files import private_directory, sync_directory, write_private
 from holdfast.model import keys
-from holdfast.model.audit.records import Head, head_of
+from holdfast.model.audit.audit_records import Head, head_of
 from holdfast.model.encoding import encrypted_records
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.kinds.secret import Secret
@@ -31,7 +31,7 @@ from holdfast.store.sqlite import backup as copy_store
 from holdfast.store.sqlite import restore as restore_store
 from holdfast.store.sqlite import verify as verify_store
 from holdfast.store.sqlite.backup import BackupContents, read_prefix
-from holdfast.store.sqlite.files import make_private
+from holdfast.store.sqlite.database_files import make_private
 
 MANIFEST = "manifest.json"
 STORE, SNAPSHOT = "store.db", "etcd.snapshot"

@@ -1,7 +1,7 @@
 """The last pulse of each component of a plane, as this server received it.
 
-`host/api/plane/heartbeats.py` takes pulses in and shows them; the metrics here export them. They
-are kept in memory only: after a restart every component sends again within seconds.
+`host/api/plane/heartbeat_routes.py` takes pulses in and shows them; the metrics here export them.
+They are kept in memory only: after a restart every component sends again within seconds.
 """
 
 from __future__ import annotations

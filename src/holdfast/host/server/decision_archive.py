@@ -1,8 +1,8 @@
 """A server's archive of scheduling decisions: schedulers send rounds, clients read them.
 
-`host/api/plane/decisions.py` calls it for requests. The archive is a file and blocks, so one thread
-does all its work, and its queue is bounded: a disk that hangs loses records but delays no other
-request. Lost decisions are counted, here and by the schedulers that send.
+`host/api/plane/decision_routes.py` calls it for requests. The archive is a file and blocks, so one
+thread does all its work, and its queue is bounded: a disk that hangs loses records but delays no
+other request. Lost decisions are counted, here and by the schedulers that send.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 from holdfast.host.process.metrics import Metrics
 from holdfast.model.errors import Unavailable
 from holdfast.propose.decision_rounds import Case, DecisionRound
-from holdfast.store.sqlite.files import make_private
+from holdfast.store.sqlite.database_files import make_private
 
 # The file in which a server keeps rounds of decisions, beside its store.
 #

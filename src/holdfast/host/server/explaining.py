@@ -155,8 +155,8 @@ async def _decision(
 
 # Replays a scheduler's decision from this server's archive and the store's history.
 #
-# `host/api/plane/decisions.py` calls it for an administrator. The objects are read at the revisions
-# that the record names. Expired means that the store has compacted them.
+# `host/api/plane/decision_routes.py` calls it for an administrator. The objects are read at the
+# revisions that the record names. Expired means that the store has compacted them.
 
 
 async def objects_at(store: Store, plural: str, revision: int) -> list[Any]:

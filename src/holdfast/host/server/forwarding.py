@@ -18,7 +18,7 @@ from aiohttp import web
 
 from holdfast.commit.dispatch import HANDLERS
 from holdfast.commit.server import FORWARD_TIMEOUT_MS
-from holdfast.host.api import status
+from holdfast.host.api import status_objects
 from holdfast.host.api.call import bad, reply
 from holdfast.host.api.flow.connections import read_body
 from holdfast.host.process.metrics import Metrics
@@ -205,7 +205,7 @@ def handlers(
                 await demand_unrevoked(request)
             lines = await _lines(request)
         except HoldfastError as error:
-            return reply(*status.of(error))
+            return reply(*status_objects.of(error))
         metrics.forwards_taken.add(by=len(lines))
         read = [_read(line) for line in lines]
         asked = [it for it in read if isinstance(it, Forward)]
@@ -226,7 +226,7 @@ def _peer(request: web.BaseRequest, shown: Shown) -> Identity:
         name = peer.name if peer is not None else "an anonymous caller"
         raise Forbidden(f"only servers may forward requests, not {name}", code=refusal_reason(peer))
     if request.method != "POST":
-        raise Rejected("forward requests by POST", code=status.METHOD_NOT_ALLOWED)
+        raise Rejected("forward requests by POST", code=status_objects.METHOD_NOT_ALLOWED)
     return peer
 
 

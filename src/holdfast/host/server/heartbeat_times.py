@@ -1,7 +1,8 @@
 """When each node was last heard by this server or by its peers, for answers that show it.
 
-Heartbeats write nothing, so no stored object says when the last one came; `commit/heartbeats.py`
-remembers it. Its report covers all nodes, so readers share one for a second.
+Heartbeats write nothing, so no stored object says when the last one came;
+`commit/heartbeat_intake.py` remembers it. Its report covers all nodes, so readers share one for a
+second.
 """
 
 from __future__ import annotations

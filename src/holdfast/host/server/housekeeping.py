@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast.commit.access.revocation import REVOKED_LONGER
 from holdfast.commit.leases import LEASE_KEPT, SERVER_LEASE_KEPT_MIN
-from holdfast.commit.records import PastOperation, decode_or_none
+from holdfast.commit.record_encoding import PastOperation, decode_or_none
 from holdfast.host.process import clock
 from holdfast.model import keys
 from holdfast.model.errors import HoldfastError

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from holdfast.commit.server import AuthorityServer
-from holdfast.host.api.plane.quarantine import quarantined_records
+from holdfast.host.api.plane.quarantine_routes import quarantined_records
 from holdfast.host.process.metrics import Labels, Metrics
 from holdfast.model.errors import HoldfastError
 from holdfast.observe.watch_hub import WatchHub

@@ -1,9 +1,9 @@
 """Asks the store itself whether a certificate was revoked, where the hub may be behind.
 
 `host/api/app` asks for components while the hub is not known to be as new as the store
-(`host/server/rights`), and `forwarding` for the servers that forward. People are refused then. The
-renewals and commits of components need the store anyway, so one more read costs them little, while
-refusing them would stop work that runs.
+(`host/server/caller_rights`), and `forwarding` for the servers that forward. People are refused
+then. The renewals and commits of components need the store anyway, so one more read costs them
+little, while refusing them would stop work that runs.
 
 `RevocationAnnouncer` says to components which servers were revoked.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from holdfast.commit.records import decode
+from holdfast.commit.record_encoding import decode
 from holdfast.host.pki.ca_keys import CertificateAuthorities
 from holdfast.host.pki.revoked_servers import statement
 from holdfast.host.server import authentication

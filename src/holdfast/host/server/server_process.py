@@ -23,7 +23,7 @@ from typing import Any
 from aiohttp import web
 
 from holdfast.commit.context import PlaneSettings as Rules
-from holdfast.commit.heartbeats import Renewals
+from holdfast.commit.heartbeat_intake import Renewals
 from holdfast.commit.objects.object_defaults import CRITICAL
 from holdfast.commit.server import PRESENCE, SCOPE, AuthorityServer
 from holdfast.host.api.app import Api, ApiLimits, Observer
@@ -31,17 +31,17 @@ from holdfast.host.api.flow.connections import receive_into_small_buffers
 from holdfast.host.api.objects.freshness import Freshness
 from holdfast.host.api.objects.presentation import Forms
 from holdfast.host.audit.accesses import AccessRecorder
-from holdfast.host.audit.exporting import target_of
+from holdfast.host.audit.export import target_of
 from holdfast.host.audit.journal import JournalLimits
-from holdfast.host.audit.keeping import AuditKeeper
+from holdfast.host.audit.records_route import handlers as record_handlers
 from holdfast.host.audit.refusals import RefusalLog, both, failure_observer
 from holdfast.host.audit.segments import FOLDER
-from holdfast.host.audit.serving import handlers as record_handlers
-from holdfast.host.audit.standing import handlers as audit_handlers
+from holdfast.host.audit.status_route import handlers as audit_handlers
+from holdfast.host.audit.writer_host import AuditKeeper
 from holdfast.host.client import server_discovery
 from holdfast.host.oidc import fetching as oidc_counted
-from holdfast.host.oidc.config import read as read_issuers
 from holdfast.host.oidc.fetching import key_fetchers
+from holdfast.host.oidc.issuer_config import read as read_issuers
 from holdfast.host.oidc.issuers import Issuers
 from holdfast.host.pki.first_trust import establish
 from holdfast.host.pki.join_admission import JoinAdmission
@@ -50,8 +50,9 @@ from holdfast.host.pki.service_tokens import ServiceTokens
 from holdfast.host.process import clock
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.process.shell import Shell
-from holdfast.host.server import hearing_digests, server_metrics
+from holdfast.host.server import heartbeat_digests, server_metrics
 from holdfast.host.server.authenticator import Authenticator, CredentialLives
+from holdfast.host.server.caller_rights import publish_built_in_roles
 from holdfast.host.server.component_pulses import ComponentPulses
 from holdfast.host.server.decision_archive import Decisions
 from holdfast.host.server.encryption import Reencryption, open_encrypted
@@ -61,7 +62,6 @@ from holdfast.host.server.housekeeping import Horizon, compact_for_ever, tidy_fo
 from holdfast.host.server.other_servers import OtherServers
 from holdfast.host.server.quarantine_watch import QuarantineWatch
 from holdfast.host.server.revocation_checks import RevocationAnnouncer, StoredRevocations
-from holdfast.host.server.rights import publish_built_in_roles
 from holdfast.host.server.server_metrics import MeteredStore, handlers, request_observer
 from holdfast.host.server.settings import LOG, ServerSettings
 from holdfast.host.server.store_opening import demand_format, limits_for, open_store
@@ -113,7 +113,7 @@ class ServerProcess:
         self._stack = contextlib.AsyncExitStack()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._health: HealthChecks | None = None
-        self._roster: hearing_digests.Read = lambda _now: None
+        self._roster: heartbeat_digests.Read = lambda _now: None
 
     # Start and stop ------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class ServerProcess:
         quarantine.count(self.metrics, machine)
         self._keep(quarantine.look_for_ever())
         server_metrics.count_servers(self.metrics, self._roster)
-        self._keep(hearing_digests.watch_server_leases(self._roster, self._say))
+        self._keep(heartbeat_digests.watch_server_leases(self._roster, self._say))
 
         self._keep(
             compact_for_ever(
@@ -336,7 +336,7 @@ class ServerProcess:
                     may,
                 ),
                 **forward_handlers(authority, self.metrics, authenticator.shown, demand_unrevoked),
-                **hearing_digests.handlers(
+                **heartbeat_digests.handlers(
                     renewals,
                     self._roster,
                     authenticator.shown,

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.host.pki.certificates import LEAF_LIFE
 from holdfast.host.server import fence_options
-from holdfast.host.server.patience_options import ClientTimeouts
+from holdfast.host.server.client_timeouts import ClientTimeouts
 from holdfast.host.server.work_options import WorkRules
 from holdfast.model.access.credential_life import TOKEN_LIFE_MAX_MS
 from holdfast.model.errors import FieldError, Invalid

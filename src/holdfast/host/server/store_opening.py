@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast.commit.authority import DEFAULT_LIMITS, GroupLimits
-from holdfast.commit.records import decode_or_none
+from holdfast.commit.record_encoding import decode_or_none
 from holdfast.host.server.settings import ETCD, MEMORY, SQLITE, EtcdAccess, ServerSettings
 from holdfast.model import keys
 from holdfast.model.errors import Forbidden, Invalid

@@ -19,7 +19,7 @@ from typing import Any
 
 import aiohttp
 
-from holdfast.host.client.access import Access
+from holdfast.host.client.server_access import Access
 from holdfast.host.client.transport import CONNECT_S
 from holdfast.host.runtime.runtime import NodeRuntime
 from holdfast.host.tunnel import commands, logs

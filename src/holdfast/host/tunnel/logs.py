@@ -15,8 +15,8 @@ import aiohttp
 from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.runtime import safe_paths
 from holdfast.host.runtime.logs.reading import LogReader
-from holdfast.host.runtime.records import EXIT
 from holdfast.host.runtime.runtime import NodeRuntime
+from holdfast.host.runtime.shim_records import EXIT
 from holdfast.host.tunnel.protocol import (
     BROKEN,
     NOT_BEGUN,

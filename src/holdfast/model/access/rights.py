@@ -1,9 +1,10 @@
 """Role-based access control as in Kubernetes: rules only allow, and the default is to deny.
 
 `commit/access/authorize.py` calls these functions on the records that its transaction compares; the
-HTTP server and the access reviews (`host/server/rights.py`) call them on their latest snapshot. The
-built-in roles are in `roles.py`. A rule never decides who owns a field or a transition:
-`commit/objects/field_writers.py` and the lifecycle table check that after authorization.
+HTTP server and the access reviews (`host/server/caller_rights.py`) call them on their latest
+snapshot. The built-in roles are in `roles.py`. A rule never decides who owns a field or a
+transition: `commit/objects/field_writers.py` and the lifecycle table check that after
+authorization.
 """
 
 from __future__ import annotations

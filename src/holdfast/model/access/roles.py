@@ -5,7 +5,7 @@
     components   node, scheduler, server; controller for all of them, controller-NAME for each
 
 Servers write them as Role and RoleBinding objects of the system namespace when they start
-(`host/server/rights.py`). Only this table counts, so no change of an object can lock out an
+(`host/server/caller_rights.py`). Only this table counts, so no change of an object can lock out an
 administrator or extend a component. Bindings may grant the roles of people to others.
 
 This table lists the kinds that a component may write; `commit/objects/field_writers.py` lists the
@@ -103,7 +103,7 @@ _EDIT = (
     Rule(("replicas/exec",), ("create", "get")),
 )
 
-# The audit records of one tenant; see `host/audit/serving.py`.
+# The audit records of one tenant; see `host/audit/records_route.py`.
 _AUDIT = Rule(("auditrecords",), ("list",))
 
 PEOPLE: dict[str, tuple[Rule, ...]] = {
@@ -193,7 +193,7 @@ COMPONENTS: dict[str, tuple[Rule, ...]] = {
         # Only the Secrets that work on the node refers to, by name.
         Rule(("secrets",), ("get",)),
         Rule(("replicas/state", "replicas/stage"), ("update",)),
-        # Only for replicas that are bound to it: `host/api/plane/service_tokens.py`.
+        # Only for replicas that are bound to it: `host/api/plane/service_token_routes.py`.
         Rule(("replicas/token",), ("create",)),
         Rule(("nodes/registration",), ("create",)),
         Rule(("nodes/status", "replicas/status"), CHANGE),

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.model.audit.records import (
+from holdfast.model.audit.audit_records import (
     GENESIS,
     AuditRecord,
     ElidedRecords,

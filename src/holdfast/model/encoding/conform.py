@@ -14,7 +14,6 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast.model.encoding.checks import struct_check
 from holdfast.model.encoding.problems import (
     CODE_UNKNOWN_FIELD,
     PROBLEMS_MAX,
@@ -23,6 +22,7 @@ from holdfast.model.encoding.problems import (
     invalid,
     malformed,
 )
+from holdfast.model.encoding.struct_checks import struct_check
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.meta import API_VERSION
 

@@ -18,9 +18,9 @@ from typing import Any, Generic, overload
 
 import msgspec
 
-from holdfast.model.encoding.checks import struct_check
 from holdfast.model.encoding.conform import AnyStruct, Decoded, conform, hides_values, normal
 from holdfast.model.encoding.json_guard import NODES_MAX, has_long_integer, measure, parse
+from holdfast.model.encoding.struct_checks import struct_check
 from holdfast.model.encoding.unknown_fields import integers_bounded
 from holdfast.model.meta import API_VERSION, Object
 from holdfast.model.registry import KINDS, Kind

@@ -28,7 +28,7 @@ from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of
 from holdfast.model.validation import (
     access,
-    admission,
+    admission_policy,
     budgets,
     lease,
     node,
@@ -83,7 +83,7 @@ RULES: dict[type[Object], KindRules] = {
     RoleBinding: KindRules(access.role_binding),
     Token: KindRules(access.token, update=access.token_update),
     Revocation: KindRules(access.revocation, update=access.revocation_update),
-    AdmissionPolicy: KindRules(admission.admission_policy),
+    AdmissionPolicy: KindRules(admission_policy.admission_policy),
     Secret: KindRules(access.secret),
     WorkloadRevision: KindRules(replica.workload_revision),
     Endpoints: KindRules(records.endpoints),

@@ -19,15 +19,15 @@ from holdfast.model.refusal import Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
 from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters import (
+    free_resources,
     isolation,
     labels,
     readiness,
+    reserved_nodes,
     residency,
-    resources,
     shunned,
     site,
     taints,
-    tenancy,
 )
 
 Rule = Callable[[PendingWork, Candidate], Refusal | None]
@@ -58,7 +58,13 @@ FILTERS: tuple[Filter, ...] = (
     Filter(
         "residency", residency.residency, residency.residency_codes, residency.REASONS, passes=False
     ),
-    Filter("tenancy", tenancy.tenancy, tenancy.tenancy_codes, tenancy.REASONS, passes=False),
+    Filter(
+        "tenancy",
+        reserved_nodes.tenancy,
+        reserved_nodes.tenancy_codes,
+        reserved_nodes.REASONS,
+        passes=False,
+    ),
     Filter(
         "isolation", isolation.isolation, isolation.isolation_codes, isolation.REASONS, passes=False
     ),
@@ -66,9 +72,9 @@ FILTERS: tuple[Filter, ...] = (
     Filter("taints", taints.taints, taints.taint_codes, taints.REASONS, passes=False),
     Filter(
         "resources",
-        resources.resources,
-        resources.resource_codes,
-        resources.REASONS,
+        free_resources.resources,
+        free_resources.resource_codes,
+        free_resources.REASONS,
         passes=True,
         by_load=True,
         is_exact=True,

@@ -17,7 +17,7 @@ from holdfast.model.placement.placement_rules import gate_refusal
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows, gate_number
 from holdfast.propose.decision_view import Candidate, PendingWork, View
-from holdfast.propose.filters.tables import code_of
+from holdfast.propose.filters.value_tables import code_of
 
 REASONS = (Reason.NODE_NOT_READY, Reason.NODE_DRAINING, Reason.NODE_CORDONED)
 

@@ -8,7 +8,7 @@ from holdfast.model.placement.placement_rules import taint_refusal
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
 from holdfast.propose.decision_view import Candidate, PendingWork, View
-from holdfast.propose.filters.tables import code_of, table_of
+from holdfast.propose.filters.value_tables import code_of, table_of
 
 REASONS = (Reason.TAINTED,)
 

@@ -21,7 +21,7 @@ from holdfast.propose.decision_view import QUOTA_NAME, Objects, View
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import PlacementReport, WakeEvent
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
-from holdfast.propose.placement import SNAPSHOT_AGE_MAX_MS, quota_room, room_for
+from holdfast.propose.proposals import SNAPSHOT_AGE_MAX_MS, quota_room, room_for
 from holdfast.propose.queue.scheduling_queue import GroupKey, QueueEntry, SchedulingQueue
 
 # Per class that waits for topology. Those that are placed wake the others again.

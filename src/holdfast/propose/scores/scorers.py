@@ -14,7 +14,7 @@ from holdfast.model.placement.placement_rules import first_untolerated
 from holdfast.observe.node_columns import Floats, Ints, Rows
 from holdfast.propose.decision_view import PendingWork, View
 from holdfast.propose.filters.labels import all_hold
-from holdfast.propose.filters.tables import table_of
+from holdfast.propose.filters.value_tables import table_of
 
 
 def headroom(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.commit.records import Epoch
+from holdfast.commit.record_encoding import Epoch
 from holdfast.model import keys
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, Bind

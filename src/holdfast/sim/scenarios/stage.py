@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from holdfast.agent.agent import Agent
 from holdfast.agent.node_facts import NodeFacts
 from holdfast.commit.context import PlaneSettings
-from holdfast.commit.records import decode
+from holdfast.commit.record_encoding import decode
 from holdfast.correct.all_controllers import core_controllers
 from holdfast.correct.controller import Controller
 from holdfast.correct.controller_runner import ControllerRunner
@@ -40,7 +40,7 @@ from holdfast.sim.scenarios.scheduler_taps import Stall, doored
 from holdfast.sim.scenarios.sentences import Expect, Expectations
 from holdfast.sim.scenarios.story import Story
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.budgets import Budgets
+from holdfast.sim.worlds.authority.budget_checks import Budgets
 from holdfast.sim.worlds.authority.invariants import Lawful, Owned
 from holdfast.sim.worlds.authority.ledger_oracle import Books, Held
 from holdfast.sim.worlds.authority.rogues import ADMIN
@@ -49,7 +49,7 @@ from holdfast.sim.worlds.authority.scripted_clients import SERVERS as HANDS_SERV
 from holdfast.sim.worlds.authority.scripted_clients import Tell
 from holdfast.sim.worlds.authority.witness import Audited, Kept, Once
 from holdfast.sim.worlds.end_to_end.checks import OneCopy, Proven
-from holdfast.sim.worlds.end_to_end.listeners import overheard
+from holdfast.sim.worlds.end_to_end.component_taps import overheard
 from holdfast.sim.worlds.end_to_end.process_table import Processes
 from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.store.memory import Keyspace

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 from holdfast.store.sqlite import schema
-from holdfast.store.sqlite.files import (
+from holdfast.store.sqlite.database_files import (
     FileLock,
     check_format,
     check_header,

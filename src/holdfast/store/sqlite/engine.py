@@ -21,7 +21,7 @@ from holdfast.model.transaction import Committed, CompareFailed, Outcome
 from holdfast.store.contract import Fate, Forgotten, NotApplied, TokenApplied, TransactionToken
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.committed import CACHE_BYTES_MAX, View, record
-from holdfast.store.sqlite.files import (
+from holdfast.store.sqlite.database_files import (
     CORRUPT,
     FileLock,
     check_header,

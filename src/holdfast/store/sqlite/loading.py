@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.store.contract import TransactionToken
 from holdfast.store.mvcc import KeyStep, VersionIndex
-from holdfast.store.sqlite.files import corrupt
+from holdfast.store.sqlite.database_files import corrupt
 from holdfast.store.sqlite.rows import Pointer, row_id
 from holdfast.store.sqlite.schema import POSITION_BITS
 

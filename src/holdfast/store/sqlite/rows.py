@@ -12,7 +12,7 @@ import apsw
 import msgspec
 
 from holdfast.model.errors import invariant
-from holdfast.store.sqlite.files import corrupt
+from holdfast.store.sqlite.database_files import corrupt
 from holdfast.store.sqlite.schema import POSITION_BITS
 
 # Where a version's value lies: what the embedded store keeps in memory for each key.

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import apsw
 
 from holdfast.model.errors import Unavailable, invariant
-from holdfast.store.sqlite.files import (
+from holdfast.store.sqlite.database_files import (
     APPLICATION_ID,
     check_format,
     corrupt,

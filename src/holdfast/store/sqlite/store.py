@@ -31,8 +31,8 @@ from holdfast.store.contract import (
 from holdfast.store.local_watches import LocalWatchHub
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.committed import CACHE_BYTES_MAX, record
+from holdfast.store.sqlite.database_files import corrupt
 from holdfast.store.sqlite.engine import SqliteEngine
-from holdfast.store.sqlite.files import corrupt
 from holdfast.store.sqlite.rows import Pointer, read_values
 from holdfast.store.sqlite.writer import Writer, WriterJob
 from holdfast.store.sqlite.writes import Answer, Answers, AskFate, CommitWrite, Compact, Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.host.server.rights import built_in_objects
+from holdfast.host.server.caller_rights import built_in_objects
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import OPERATORS, Identity
 from holdfast.model.access.rights import BUILT_IN_LABEL

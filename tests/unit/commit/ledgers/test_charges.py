@@ -16,7 +16,7 @@ from holdfast.commit.ledgers.charges import (
     refund_tenant,
     single_tenant_cohort,
 )
-from holdfast.commit.records import encode
+from holdfast.commit.record_encoding import encode
 from holdfast.model import keys
 from holdfast.model.kinds.template import DeviceRequest, Port
 from holdfast.model.kinds.tenant import CapacityClass

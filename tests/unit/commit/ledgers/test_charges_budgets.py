@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.commit.ledgers.recount import excesses, recount
 from holdfast.commit.objects.admission import HINTS_ANNOTATION
-from holdfast.commit.records import encode
+from holdfast.commit.record_encoding import encode
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.kinds.reservation import Claim

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.commit.ledgers.recount import excesses, recount
-from holdfast.commit.records import Epoch, encode
+from holdfast.commit.record_encoding import Epoch, encode
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.kinds.node import Protection

@@ -12,11 +12,11 @@ from holdfast.commit.objects.audit_entries import (
     changed_fields,
     recorded_groups,
 )
-from holdfast.commit.records import decode
+from holdfast.commit.record_encoding import decode
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import ADMINS, Identity
-from holdfast.model.audit.records import Mutation, Stamp
+from holdfast.model.audit.audit_records import Mutation, Stamp
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State

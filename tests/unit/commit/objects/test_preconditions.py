@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host.api import status
+from holdfast.host.api import status_objects
 from holdfast.model.encoding.resource_versions import complete_version, object_revision
 from holdfast.model.kinds.event import Event, ObjectReference
 from holdfast.model.kinds.workload import Workload
@@ -172,7 +172,10 @@ def test_a_component_learns_which_precondition_it_lacks(request_: Any, field: st
         f"{field}: required in requests of components such as {GARBAGE.name}: "
     )
     assert refusal.details == {"field": field}
-    assert "modified" not in json.loads(status.of(refusal, kind_of(it.web), "web")[1])["message"]
+    assert (
+        "modified"
+        not in json.loads(status_objects.of(refusal, kind_of(it.web), "web")[1])["message"]
+    )
 
 
 def test_a_component_learns_that_it_states_no_term() -> None:

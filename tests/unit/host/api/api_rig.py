@@ -17,7 +17,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from holdfast.commit.heartbeats import Renewals
+from holdfast.commit.heartbeat_intake import Renewals
 from holdfast.commit.server import AuthorityServer
 from holdfast.host.api.app import Api
 from holdfast.host.api.objects.presentation import Forms

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from holdfast.commit.records import encode as stored
+from holdfast.commit.record_encoding import encode as stored
 from holdfast.host.tunnel import protocol
 from holdfast.host.tunnel.protocol import StreamClosed, StreamOpened, TunnelRequest, encode_message
 from holdfast.model import keys

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.records import encode
+from holdfast.commit.record_encoding import encode
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.template import Template

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.records import encode as stored
+from holdfast.commit.record_encoding import encode as stored
 from holdfast.host.api.objects.batch import COMMAS_MAX, split
-from holdfast.host.api.plane import typed_requests
+from holdfast.host.api.plane import typed_request_routes
 from holdfast.host.api.routes import WATCH, Router, table
 from holdfast.model import keys
 from holdfast.model.errors import Invalid, Rejected
@@ -293,9 +293,11 @@ def test_a_batch_is_measured_before_it_is_cut() -> None:
         with pytest.raises(Invalid, match="values"):
             split(kind, body)
     with pytest.raises(Invalid, match="values"):
-        typed_requests.decode_requests(b'[{"type":"Create"},' + flood + b"0]")
+        typed_request_routes.decode_requests(b'[{"type":"Create"},' + flood + b"0]")
     with pytest.raises(Rejected, match="at most 5000"):
-        typed_requests.decode_requests(b"[" + b",".join([b'{"type":"Create"}'] * 5_001) + b"]")
+        typed_request_routes.decode_requests(
+            b"[" + b",".join([b'{"type":"Create"}'] * 5_001) + b"]"
+        )
 
 
 def test_typed_requests_are_decided_one_by_one_with_reasons_for_machines() -> None:

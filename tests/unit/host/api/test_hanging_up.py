@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from holdfast.commit.heartbeats import Renewals
+from holdfast.commit.heartbeat_intake import Renewals
 from holdfast.commit.server import AuthorityServer
 from holdfast.host.api.app import CLIENT_WENT, Api
 from holdfast.host.api.objects.presentation import Forms

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.commit.records import encode
+from holdfast.commit.record_encoding import encode
 from holdfast.model import keys
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.meta import ObjectMeta

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.commit.records import EpochFloor, encode
-from holdfast.host.api.plane.quarantine import _found
+from holdfast.commit.record_encoding import EpochFloor, encode
+from holdfast.host.api.plane.quarantine_routes import _found
 from holdfast.model import keys
 from holdfast.model.lifecycle import State
 from holdfast.model.quarantine import Repair

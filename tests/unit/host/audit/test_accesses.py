@@ -25,7 +25,7 @@ from holdfast.host.audit.accesses import (
     AccessRecorder,
 )
 from holdfast.model import keys
-from holdfast.model.audit.records import Mutation, Stamp
+from holdfast.model.audit.audit_records import Mutation, Stamp
 from holdfast.model.errors import Unavailable
 from holdfast.model.transaction import Change, Outcome, Put, Transaction
 from holdfast.store.memory import MemoryStore

@@ -10,7 +10,7 @@ import pytest
 from holdfast.host.audit import journal as journal_module
 from holdfast.host.audit.journal import Journal, JournalLimits
 from holdfast.host.audit.segments import records, segments, verify_segments
-from holdfast.model.audit.records import Head
+from holdfast.model.audit.audit_records import Head
 from tests.audit_chains import chain, head_at, lines
 
 CHAIN = chain(20)

@@ -11,7 +11,7 @@ import pytest
 from holdfast.host.audit import thinning
 from holdfast.host.audit.journal import Journal, JournalLimits
 from holdfast.host.audit.segments import records, segments, verify_segments
-from holdfast.model.audit.records import (
+from holdfast.model.audit.audit_records import (
     AuditRecord,
     ElidedRecords,
     Head,

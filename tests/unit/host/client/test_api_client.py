@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.host.client.access import Access
 from holdfast.host.client.api_client import ApiClient, watch_events
+from holdfast.host.client.server_access import Access
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
 from holdfast.model.heartbeat import Renew

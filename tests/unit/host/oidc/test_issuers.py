@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from holdfast.host.oidc import keys
-from holdfast.host.oidc.config import Issuer
+from holdfast.host.oidc import signing_keys
 from holdfast.host.oidc.envelope import TOKEN_MAX, is_signed_token, text64
+from holdfast.host.oidc.issuer_config import Issuer
 from holdfast.host.oidc.issuers import REMEMBERED_MAX, Issuers
 from holdfast.model.errors import Forbidden
 from tests.oidc_issuer import Signer, encoded, hmac_token
@@ -48,7 +48,9 @@ class Rig:
 
     def told(self, *signers: Signer, url: str = URL) -> None:
         data = encoded({"keys": [it.jwk for it in signers]})
-        self.issuers.known[url].keys.replace(keys.parse_key_set(data), self.clock.monotonic_s)
+        self.issuers.known[url].keys.replace(
+            signing_keys.parse_key_set(data), self.clock.monotonic_s
+        )
 
     def refusal(self, token: str) -> str:
         """Return why a token is refused; its sender gets one message for all reasons."""

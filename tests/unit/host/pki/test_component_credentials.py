@@ -10,7 +10,7 @@ from random import Random
 import msgspec
 import pytest
 
-from holdfast.host.client.access import Access
+from holdfast.host.client.server_access import Access
 from holdfast.host.pki.certificates import (
     BACKDATE,
     RENEW_BY,

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.host.client.access import Access
 from holdfast.host.client.api_client import ApiClient
-from holdfast.host.client.questions import ApiCall
+from holdfast.host.client.request_calls import ApiCall
+from holdfast.host.client.server_access import Access
 from holdfast.host.client.server_discovery import ServerDiscovery
 from holdfast.host.pki.ca_keys import CertificateAuthorities
 from holdfast.host.pki.certificates import CertificateAuthority

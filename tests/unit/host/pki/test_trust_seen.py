@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from holdfast.host.client.access import Access
 from holdfast.host.client.api_client import ApiClient
 from holdfast.host.client.paths import TRUST_HEADER
+from holdfast.host.client.server_access import Access
 from holdfast.host.pki.ca_keys import BUNDLE, CERTIFICATES, CertificateAuthorities
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.component_credentials import HURRY_S, CertificateRenewal

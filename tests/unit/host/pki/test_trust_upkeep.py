@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.client.access import Access
+from holdfast.host.client.server_access import Access
 from holdfast.host.pki import trust_upkeep
 from holdfast.host.pki.ca_keys import key_file
 from holdfast.host.pki.certificates import CertificateAuthority, IssuedCertificate, Purpose, moment

@@ -6,7 +6,7 @@ import os
 import subprocess
 
 from holdfast.agent.runtime_protocol import Attempt
-from holdfast.host.runtime.records import ProcessIdentity, ShimState
+from holdfast.host.runtime.shim_records import ProcessIdentity, ShimState
 from holdfast.host.runtime.survivors import end, kill, start_of
 
 

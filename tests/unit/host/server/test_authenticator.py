@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from holdfast.commit.records import encode
+from holdfast.commit.record_encoding import encode
 from holdfast.host.api.objects.presentation import Forms
 from holdfast.host.pki.bearer_tokens import groups_for, new_bearer
 from holdfast.host.pki.ca_keys import CertificateAuthorities

@@ -11,7 +11,7 @@ from holdfast.host.audit.segments import FOLDER, path_of
 from holdfast.host.server import backups
 from holdfast.host.server.backups import Backup, Manifest
 from holdfast.model import keys
-from holdfast.model.audit.records import Head, Mutation, encode, line_of, make_record
+from holdfast.model.audit.audit_records import Head, Mutation, encode, line_of, make_record
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 from holdfast.model.transaction import Put, Transaction
 from holdfast.store.encryption import EncryptedStore

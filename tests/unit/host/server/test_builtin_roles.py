@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.ledgers.recount import recount
-from holdfast.host.server.rights import built_in_objects, publish_built_in_roles
+from holdfast.host.server.caller_rights import built_in_objects, publish_built_in_roles
 from holdfast.model.access.identity import server
 from holdfast.model.access.roles import HELD_BY, ROLES
 from holdfast.model.errors import Unavailable

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from holdfast.commit.heartbeats import Renewals
-from holdfast.commit.records import encode
+from holdfast.commit.heartbeat_intake import Renewals
+from holdfast.commit.record_encoding import encode
 from holdfast.host.api.app import Api
 from holdfast.host.api.objects.presentation import Forms
 from holdfast.host.pki.ca_keys import CertificateAuthorities
@@ -30,10 +30,10 @@ from holdfast.host.process.metrics import Metrics
 from holdfast.host.process.shell import Shell
 from holdfast.host.server.authentication import CertificateEnded, ClientCertificate
 from holdfast.host.server.authenticator import Authenticator
+from holdfast.host.server.caller_rights import TRUST_S
 from holdfast.host.server.forwarding import PATH as FORWARD_PATH
 from holdfast.host.server.forwarding import handlers
 from holdfast.host.server.revocation_checks import StoredRevocations
-from holdfast.host.server.rights import TRUST_S
 from holdfast.host.server.settings import ServerSettings, peer_host
 from holdfast.model import keys
 from holdfast.model.access import identity as who

@@ -10,7 +10,7 @@ from holdfast.commit.objects.deletion import _REMOVERS, FINALIZERS
 from holdfast.commit.objects.field_writers import WRITERS
 from holdfast.correct.all_controllers import all_controllers
 from holdfast.correct.garbage.ownership import FOLLOWED
-from holdfast.host.server.rights import built_in_objects
+from holdfast.host.server.caller_rights import built_in_objects
 from holdfast.model import requests as ask
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import ADMINS, Identity, acts_as

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.model.audit.chain import FINDINGS_MAX, ChainVerification, ChainVerifier
-from holdfast.model.audit.records import (
+from holdfast.model.audit.audit_records import (
     Gap,
     Head,
     Mutation,
@@ -15,6 +14,7 @@ from holdfast.model.audit.records import (
     make_record,
     record_hash,
 )
+from holdfast.model.audit.chain import FINDINGS_MAX, ChainVerification, ChainVerifier
 from tests.audit_chains import chain, head_at, lines
 
 CHAIN = chain(10)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.commit.records import decode, encode
+from holdfast.commit.record_encoding import decode, encode
 from holdfast.model import keys
 from holdfast.model.encoding.unknown_fields import with_unknown
 from holdfast.model.kinds.reservation import Claim, ReservationStatus

@@ -25,10 +25,10 @@ from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
 from holdfast.propose.feasibility.outcome import FILTER_UNKNOWN, PlacementReport, Proposal, Verdict
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import Filter
-from holdfast.propose.placement import propose, propose_batch
+from holdfast.propose.proposals import propose, propose_batch
 from holdfast.propose.scores import Scorer
 from tests.plane import template
-from tests.unit.propose.test_placement import NOW, node, replica, view
+from tests.unit.propose.test_proposals import NOW, node, replica, view
 
 
 def policy(**spec: Any) -> SchedulerPolicy:

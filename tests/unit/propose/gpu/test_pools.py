@@ -19,7 +19,7 @@ from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.gpu import GpuDemand, GpuPool, Sparing
 from holdfast.propose.gpu.class_columns import DEVICES_MAX
 from holdfast.propose.gpu.pools import CLASSES_MAX, demand_for
-from tests.unit.propose.test_placement import ACME, WEST, Things, fleet, node, placed, replica
+from tests.unit.propose.test_proposals import ACME, WEST, Things, fleet, node, placed, replica
 
 
 def devices(count: int, of: str = "gpu") -> tuple[Device, ...]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.commit.records import decode
+from holdfast.commit.record_encoding import decode
 from holdfast.host.process.files import write_private
 from holdfast.model.encoding import encrypted_records
 from holdfast.model.encoding.encrypted_records import Header, frame, header_bytes, split_record

@@ -12,8 +12,8 @@ from holdfast.model.transaction import Committed, Compare, CompareFailed, Delete
 from holdfast.store.contract import KEY_END, Forgotten
 from holdfast.store.sqlite import SqliteStore, backup, restore, schema, verify
 from holdfast.store.sqlite.backup import REVISION_LEAP
+from holdfast.store.sqlite.database_files import draft_of_restore, wal_of
 from holdfast.store.sqlite.engine import SqliteEngine
-from holdfast.store.sqlite.files import draft_of_restore, wal_of
 from holdfast.store.sqlite.writes import CommitWrite, Compact
 
 

@@ -2,7 +2,7 @@
 
 `app` listens with these. A client that sends little, or reads little of what it asked for, costs
 memory as long as its connection is open; so every wait has a limit
-(`host/server/patience_options.py`). A client that is still sending when its answer is ready gets a
+(`host/server/client_timeouts.py`). A client that is still sending when its answer is ready gets a
 moment to notice. Then the connection closes: reading the rest could go on without end.
 """
 
@@ -22,10 +22,10 @@ from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
 from holdfast.commit.flow.request_classes import Flow
-from holdfast.host.api import status
+from holdfast.host.api import status_objects
 from holdfast.host.api.flow.handshakes import Accepting, Handshakes
 from holdfast.host.api.flow.load_shedder import ArrivalTicket, LoadShedder
-from holdfast.host.server.patience_options import ClientTimeouts
+from holdfast.host.server.client_timeouts import ClientTimeouts
 from holdfast.model.encoding.problems import CODE_TOO_LARGE, escape
 from holdfast.model.errors import HoldfastError, Invalid, Rejected
 
@@ -209,18 +209,19 @@ def _problem(code: int, exc: BaseException | None, message: str | None) -> Holdf
     if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Rejected(
             "internal error while serving the request; see the server's log",
-            code=status.INTERNAL_ERROR,
+            code=status_objects.INTERNAL_ERROR,
         )
     said = escape((message or str(exc or "it cannot be read")).partition("\n")[0], 160)
     if isinstance(exc, LineTooLong):
         return Rejected(
-            f"the request line or a header is too long: {said}", code=status.HEADER_TOO_LARGE
+            f"the request line or a header is too long: {said}",
+            code=status_objects.HEADER_TOO_LARGE,
         )
-    return Rejected(f"the request is not valid HTTP: {said}", code=status.BAD_REQUEST)
+    return Rejected(f"the request is not valid HTTP: {said}", code=status_objects.BAD_REQUEST)
 
 
 def _answer(problem: HoldfastError) -> web.Response:
-    code, body, headers = status.of(problem)
+    code, body, headers = status_objects.of(problem)
     return web.Response(body=body, status=code, headers={**_JSON, **headers})
 
 
@@ -247,7 +248,7 @@ async def read_body(request: web.BaseRequest, bytes_max: int) -> bytes:
         raise Rejected(
             f"Content-Encoding: {escape(encoding, 40)!r} must be identity: send the body "
             "uncompressed",
-            code=status.UNSUPPORTED_MEDIA_TYPE,
+            code=status_objects.UNSUPPORTED_MEDIA_TYPE,
         )
     if (request.content_length or 0) > bytes_max:
         raise _too_large(bytes_max)
@@ -261,11 +262,13 @@ async def read_body(request: web.BaseRequest, bytes_max: int) -> bytes:
             return await _read(content, bytes_max)
     except TimeoutError:
         raise Rejected(
-            f"the body did not arrive within {within_s:g} s", code=status.REQUEST_TIMEOUT
+            f"the body did not arrive within {within_s:g} s", code=status_objects.REQUEST_TIMEOUT
         ) from None
     except web.RequestPayloadError as error:
         said = escape(str(error).partition("\n")[0], 160)
-        raise Rejected(f"the body cannot be read: {said}", code=status.BAD_REQUEST) from None
+        raise Rejected(
+            f"the body cannot be read: {said}", code=status_objects.BAD_REQUEST
+        ) from None
 
 
 async def _read(content: Any, bytes_max: int) -> bytes:

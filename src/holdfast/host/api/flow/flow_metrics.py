@@ -13,7 +13,7 @@ from holdfast.commit.flow.caps import Caps
 from holdfast.commit.flow.concurrency_limit import ConcurrencyLimit
 from holdfast.commit.flow.flow_counts import ClassLoad
 from holdfast.commit.flow.overload import RejectionReason
-from holdfast.host.api.flow.admission import RequestAdmission
+from holdfast.host.api.flow.request_admission import RequestAdmission
 from holdfast.host.process.metrics import LATENCY_S, Labels, Metrics
 
 _STANDINGS: tuple[tuple[str, str, Callable[[ClassLoad], float]], ...] = (

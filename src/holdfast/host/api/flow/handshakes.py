@@ -21,7 +21,7 @@ from functools import partial
 import msgspec
 
 from holdfast.host.api.flow.anonymous_limits import network_of
-from holdfast.host.server.patience_options import ClientTimeouts
+from holdfast.host.server.client_timeouts import ClientTimeouts
 
 # Clients that reconnect after a server was lost finish their handshakes within moments of each
 # other; what takes longer is slow, or an attack.

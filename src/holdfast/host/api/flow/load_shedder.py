@@ -21,7 +21,7 @@ from holdfast.commit.flow.fair_queues import ArrivingRequests
 from holdfast.commit.flow.overload import Overloaded, RejectionReason, overload_error
 from holdfast.commit.flow.request_classes import Flow, RequestPurpose
 from holdfast.commit.flow.seats import FlowControllers
-from holdfast.host.api import status
+from holdfast.host.api import status_objects
 
 HEAD_END = b"\r\n\r\n"
 _LENGTH = b"\r\ncontent-length:"
@@ -137,7 +137,7 @@ def is_whole(data: bytes) -> bool:
 
 def answer(error: Overloaded) -> bytes:
     """A refusal as the bytes of an HTTP response."""
-    code, body, headers = status.of(error)
+    code, body, headers = status_objects.of(error)
     lines = [f"HTTP/1.1 {code} Too Many Requests", "Content-Type: application/json"]
     lines += [f"{key}: {value}" for key, value in headers.items()]
     lines.append(f"Content-Length: {len(body)}")

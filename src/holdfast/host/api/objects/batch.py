@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 from aiohttp import web
 
-from holdfast.host.api import status
+from holdfast.host.api import status_objects
 from holdfast.host.api.call import Call, bad, code_of, reply
 from holdfast.host.api.objects import slices
 from holdfast.host.api.objects.bodies import (
@@ -113,7 +113,7 @@ def result(
 ) -> bytes:
     """The result of one of many."""
     if not isinstance(verdict, Accepted):
-        failed, body, _ = status.of(verdict, kind, name)
+        failed, body, _ = status_objects.of(verdict, kind, name)
         reason = verdict.reason if isinstance(verdict, Refusal) else verdict.code
         return b'{"code":%d,"reason":"%b","status":%b}' % (failed, reason.encode(), body)
     if brief:

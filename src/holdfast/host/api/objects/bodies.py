@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.commit.objects.preconditions import states_a_version
-from holdfast.host.api import status
+from holdfast.host.api import status_objects
 from holdfast.host.api.call import Call, bad
 from holdfast.model.encoding import wire
 from holdfast.model.encoding.wire import Decoded
@@ -53,7 +53,7 @@ def demand_json(call: Call) -> None:
         raise Rejected(
             f"the body of the request was in an unknown format - accepted media types include: "
             f"application/json; got {call.media_type[:80]!r}",
-            code=status.UNSUPPORTED_MEDIA_TYPE,
+            code=status_objects.UNSUPPORTED_MEDIA_TYPE,
         )
 
 

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 
 from holdfast.commit.ledgers.charges import single_tenant_cohort
-from holdfast.commit.records import decode_or_none as record_value
+from holdfast.commit.record_encoding import decode_or_none as record_value
 from holdfast.host.api.call import Call
 from holdfast.host.api.objects import presentation
 from holdfast.host.api.objects.negotiation import PARTIAL

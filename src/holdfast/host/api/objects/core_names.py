@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.host.api.objects import tables
+from holdfast.host.api.objects import table_answers
 from holdfast.model.encoding.wire import readable
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant
@@ -113,17 +113,17 @@ def _state(of: Replica) -> dict[str, Any]:
 
 def definitions() -> list[dict[str, Any]]:
     """The columns of `kubectl get pods`."""
-    return [tables.definition(*column) for column in _COLUMNS]
+    return [table_answers.definition(*column) for column in _COLUMNS]
 
 
 def row(of: Replica, now: datetime, include: str) -> bytes:
     """The row of a replica in that table."""
-    binding, age = of.status.binding, tables.age(of.metadata.creation_timestamp, now)
+    binding, age = of.status.binding, table_answers.age(of.metadata.creation_timestamp, now)
     ready = f"{int(_is_ready(of))}/1"
     node = binding.node if binding is not None else "<none>"
     cells = [of.name, ready, of.status.state.value, of.status.process.restarts, age, node]
-    whole = pod(of) if include == tables.OBJECT else None
-    return tables.row_of(cells, whole, of, include)
+    whole = pod(of) if include == table_answers.OBJECT else None
+    return table_answers.row_of(cells, whole, of, include)
 
 
 OURS = ""
@@ -214,11 +214,11 @@ def _phase(tenant: Tenant) -> str:
 
 def namespace_definitions() -> list[dict[str, Any]]:
     """The columns of `kubectl get namespaces`."""
-    return [tables.definition(n, "string", f, d, 0) for n, f, d in _NAMESPACE_COLUMNS]
+    return [table_answers.definition(n, "string", f, d, 0) for n, f, d in _NAMESPACE_COLUMNS]
 
 
 def namespace_row(tenant: Tenant, now: datetime, include: str) -> bytes:
     """The row of a tenant in that table."""
-    age = tables.age(tenant.metadata.creation_timestamp, now)
-    whole = _namespace(tenant) if include == tables.OBJECT else None
-    return tables.row_of([tenant.name, _phase(tenant), age], whole, tenant, include)
+    age = table_answers.age(tenant.metadata.creation_timestamp, now)
+    whole = _namespace(tenant) if include == table_answers.OBJECT else None
+    return table_answers.row_of([tenant.name, _phase(tenant), age], whole, tenant, include)

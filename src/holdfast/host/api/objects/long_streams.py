@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from holdfast.host.api.call import Call, Route
-from holdfast.host.server.rights import TRUST_S
+from holdfast.host.server.caller_rights import TRUST_S
 from holdfast.model.access.identity import SYSTEM_PREFIX, Identity
 from holdfast.model.errors import HoldfastError
 

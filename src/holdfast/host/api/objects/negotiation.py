@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from holdfast.host.api import status
-from holdfast.host.api.objects import tables
+from holdfast.host.api import status_objects
+from holdfast.host.api.objects import table_answers
 from holdfast.model.errors import Rejected
 
 JSON = ""
@@ -25,7 +25,7 @@ _AS = {
     "PartialObjectMetadata": PARTIAL,
     "PartialObjectMetadataList": PARTIAL,
 }
-_INCLUDES = (tables.NONE, tables.METADATA, tables.OBJECT)
+_INCLUDES = (table_answers.NONE, table_answers.METADATA, table_answers.OBJECT)
 
 
 def shape_of(accept: str, include: str) -> str:
@@ -33,11 +33,11 @@ def shape_of(accept: str, include: str) -> str:
     shape = _preferred(accept)
     if shape != TABLE:
         return shape
-    include = include or tables.METADATA
+    include = include or table_answers.METADATA
     if include not in _INCLUDES:
         raise Rejected(
             f"includeObject: {include[:40]!r} must be one of {', '.join(_INCLUDES)}",
-            code=status.BAD_REQUEST,
+            code=status_objects.BAD_REQUEST,
         )
     return TABLE + include
 
@@ -60,5 +60,5 @@ def _preferred(accept: str) -> str:
     raise Rejected(
         "only the following media types are accepted: application/json, also as Table or "
         "PartialObjectMetadata of meta.k8s.io/v1",
-        code=status.NOT_ACCEPTABLE,
+        code=status_objects.NOT_ACCEPTABLE,
     )

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.host.api import status
+from holdfast.host.api import status_objects
 from holdfast.host.api.call import Call, bad
 from holdfast.host.api.objects import yaml_text
 from holdfast.host.api.objects.bodies import IGNORE, STRICT, is_dry, manager, validation
-from holdfast.host.api.objects.writes import write_response
+from holdfast.host.api.objects.write_routes import write_response
 from holdfast.model.encoding import wire
 from holdfast.model.encoding.conform import is_unknown_field
 from holdfast.model.errors import FieldError, Invalid, Rejected
@@ -28,7 +28,7 @@ def patch_type(call: Call) -> PatchType:
         raise Rejected(
             "the body of the request was in an unknown format - accepted media types include: "
             + ", ".join(_TYPES),
-            code=status.UNSUPPORTED_MEDIA_TYPE,
+            code=status_objects.UNSUPPORTED_MEDIA_TYPE,
         )
     return found
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.host.api.objects import core_names, tables
+from holdfast.host.api.objects import core_names, table_answers
 from holdfast.host.api.objects.negotiation import JSON, PARTIAL, TABLE
 from holdfast.model.encoding.resource_versions import complete_version
 from holdfast.model.encoding.wire import readable
@@ -72,9 +72,9 @@ class Forms:
         names = core_names.names(facade, kind)
         called, version = names.kind, names.api_version
         if shape == PARTIAL:
-            called, version = "PartialObjectMetadata", tables.TABLE_API_VERSION
+            called, version = "PartialObjectMetadata", table_answers.TABLE_API_VERSION
         elif shape.startswith(TABLE):
-            called, version = "Table", tables.TABLE_API_VERSION
+            called, version = "Table", table_answers.TABLE_API_VERSION
         metadata: dict[str, object] = {
             "resourceVersion": complete_version(revision),
             "creationTimestamp": None,
@@ -97,7 +97,7 @@ class Rendering:
 
     __slots__ = ("_facade", "_include", "_kind", "_now", "_shape", "head", "is_plain")
 
-    tail = tables.ENDING
+    tail = table_answers.ENDING
 
     def __init__(self, facade: str, shape: str, kind: Kind, listing: ListMetadata) -> None:
         self._facade, self._shape, self._kind = facade, shape, kind
@@ -113,7 +113,7 @@ class Rendering:
         names = core_names.names(self._facade, self._kind)
         called, version = f"{names.kind}List", names.api_version
         if self._shape == PARTIAL:
-            called, version = "PartialObjectMetadataList", tables.TABLE_API_VERSION
+            called, version = "PartialObjectMetadataList", table_answers.TABLE_API_VERSION
         metadata: dict[str, object] = {"resourceVersion": listing.version}
         if listing.more_from:
             metadata["continue"] = listing.more_from
@@ -131,8 +131,8 @@ class Rendering:
         elif self._facade == core_names.POD:
             columns = core_names.definitions()
         else:
-            columns = tables.definitions(self._kind)
-        return tables.opening(columns, listing.version, listing.more_from, listing.remaining)
+            columns = table_answers.definitions(self._kind)
+        return table_answers.opening(columns, listing.version, listing.more_from, listing.remaining)
 
     def item(self, data: bytes) -> bytes:
         """One object; empty if it cannot be decoded. `holdfast status` names those."""
@@ -148,7 +148,7 @@ class Rendering:
             return core_names.namespace_row(obj, self._now, self._include)
         if self._facade == core_names.POD:
             return core_names.row(obj, self._now, self._include)
-        return tables.row(self._kind, obj, self._now, self._include)
+        return table_answers.row(self._kind, obj, self._now, self._include)
 
     def whole(self, objects: Sequence[bytes]) -> bytes:
         """The whole response, for few objects."""

@@ -18,7 +18,7 @@ from typing import Annotated
 import msgspec
 from aiohttp import web
 
-from holdfast.host.api import status
+from holdfast.host.api import status_objects
 from holdfast.host.api.call import Call, bad, reply
 from holdfast.host.api.objects import presentation
 from holdfast.host.api.objects.computed_fields import are_computed, with_computed_fields
@@ -151,7 +151,9 @@ def too_new(call: Call) -> Unavailable:
     if call.version is not None and call.version.is_any:
         return Unavailable("this server is still reading the store; try again")
     version = call.query.get("resourceVersion", "")
-    return Unavailable(f"Too large resource version: {version}", code=status.VERSION_TOO_LARGE)
+    return Unavailable(
+        f"Too large resource version: {version}", code=status_objects.VERSION_TOO_LARGE
+    )
 
 
 async def list_(call: Call) -> web.StreamResponse:

@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from holdfast.commit.apply.patch import json_patch, merge_patch
-from holdfast.host.api import status
+from holdfast.host.api import status_objects
 from holdfast.host.api.call import Call, bad, reply
 from holdfast.host.api.objects import patches, reads
 from holdfast.host.api.objects.bodies import demand_json, is_dry, manager
@@ -75,7 +75,7 @@ async def patch(call: Call) -> web.StreamResponse:
     if kind is PatchType.APPLY:
         raise Rejected(
             "the scale subresource accepts merge and JSON patches; apply the object itself instead",
-            code=status.UNSUPPORTED_MEDIA_TYPE,
+            code=status_objects.UNSUPPORTED_MEDIA_TYPE,
         )
     body = await patches.tree(call, kind)
     if kind is PatchType.MERGE:

@@ -11,7 +11,7 @@ import asyncio
 
 from aiohttp import web
 
-from holdfast.host.api import status
+from holdfast.host.api import status_objects
 from holdfast.host.api.call import Call
 from holdfast.host.api.objects import presentation
 from holdfast.host.api.objects.computed_fields import are_computed, with_computed_events
@@ -115,7 +115,7 @@ async def _follow(call: Call, stream: ServedStream, lasts_s: float) -> web.Strea
 
 
 async def _too_old(call: Call, error: Expired) -> web.StreamResponse:
-    _, body, _ = status.of(error, call.kind)
+    _, body, _ = status_objects.of(error, call.kind)
     response = web.StreamResponse(headers=JSON_HEADERS)
     response.enable_chunked_encoding()
     await response.prepare(call.request)
@@ -135,7 +135,7 @@ async def _pump(
             await _write(response, piece)
         piece = await stream.read()
     if isinstance(stream.ending, Expired):
-        _, body, _ = status.of(stream.ending)
+        _, body, _ = status_objects.of(stream.ending)
         await _write(response, line("ERROR", body))
 
 

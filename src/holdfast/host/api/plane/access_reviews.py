@@ -1,6 +1,6 @@
 """Access reviews: `kubectl auth can-i` and `kubectl auth whoami`, answered by the rules themselves.
 
-A question is checked against the roles (`host/server/rights`), against permissions that only
+A question is checked against the roles (`host/server/caller_rights`), against permissions that only
 certain actors can ever have (`commit/access/visibility`), and against what the API offers. Newer
 clients send reviews as Kubernetes protobuf and do not fall back to JSON, so the few fields of a
 review are read from that form too. The response may always be JSON.
@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.access.visibility import exclusive_actors
-from holdfast.host.api.resources import RESOURCES, ApiResource
+from holdfast.host.api.resource_table import RESOURCES, ApiResource
 from holdfast.host.server.authentication import identity_of
-from holdfast.host.server.rights import Rights
+from holdfast.host.server.caller_rights import Rights
 from holdfast.model.access.identity import Identity, acts_as
 from holdfast.model.access.rights import (
     AUTHENTICATED,

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 import holdfast
-from holdfast.host.api.resources import READ_VERBS, RESOURCES, VERSION, ApiResource
+from holdfast.host.api.resource_table import READ_VERBS, RESOURCES, VERSION, ApiResource
 from holdfast.model.meta import API_GROUP
 
 # The version of the Kubernetes API conventions that are followed; kubectl compares it with its own.

@@ -11,7 +11,7 @@ import hashlib
 import msgspec
 
 import holdfast
-from holdfast.host.api.resources import RESOURCES, VERSION, ApiResource, collection_path
+from holdfast.host.api.resource_table import RESOURCES, VERSION, ApiResource, collection_path
 from holdfast.model.encoding.schema import REF_PREFIX, Schema, components, schema_name
 from holdfast.model.meta import API_GROUP
 from holdfast.model.registry import Kind

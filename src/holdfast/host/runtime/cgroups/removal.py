@@ -16,7 +16,7 @@ from holdfast.agent.runtime_protocol import DISK_EXCEEDED, DISK_PRESSURE, STOPPE
 from holdfast.host.runtime.attempts import AttemptFolders
 from holdfast.host.runtime.cgroups import disk
 from holdfast.host.runtime.cgroups.groups import Cgroups
-from holdfast.host.runtime.records import Exit
+from holdfast.host.runtime.shim_records import Exit
 from holdfast.model.errors import Invalid
 
 _log = logging.getLogger(__name__)

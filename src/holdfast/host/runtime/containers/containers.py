@@ -26,10 +26,10 @@ from holdfast.agent.runtime_protocol import Attempt, Launch
 from holdfast.host.runtime import devices, shim_build
 from holdfast.host.runtime.cgroups import groups as cgroups
 from holdfast.host.runtime.cgroups import limits
-from holdfast.host.runtime.containers import network as containers_network
+from holdfast.host.runtime.containers import container_network as containers_network
 from holdfast.host.runtime.containers import runc
+from holdfast.host.runtime.containers.container_network import ContainerNetwork
 from holdfast.host.runtime.containers.images import UNSAFE, Image
-from holdfast.host.runtime.containers.network import ContainerNetwork
 from holdfast.host.runtime.containers.oci_spec import DIRECTORY, LOOKUPS, Container, config
 from holdfast.host.runtime.devices import LocalDevice
 from holdfast.host.runtime.run_as import BLOCK

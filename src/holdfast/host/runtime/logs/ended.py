@@ -19,7 +19,7 @@ import msgspec
 from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.runtime import safe_paths
 from holdfast.host.runtime.attempts import AttemptFolders
-from holdfast.host.runtime.logs.files import FILES, STREAMS
+from holdfast.host.runtime.logs.log_files import FILES, STREAMS
 
 # No replica has this name, since a dot cannot begin one.
 FOLDER = ".ended"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.host.runtime.logs.files import STREAMS, WHOLE, LogPrinter, LogRecord, Start, Tape
+from holdfast.host.runtime.logs.log_files import STREAMS, WHOLE, LogPrinter, LogRecord, Start, Tape
 
 BATCH_BYTES = 64 << 10
 # At most this many lines are read backwards to find the first one.

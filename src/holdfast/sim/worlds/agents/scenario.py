@@ -48,7 +48,7 @@ from holdfast.sim.worlds.authority.scenario import admit, furnish
 from holdfast.sim.worlds.authority.scripted_clients import SERVERS as HANDS_SERVERS
 from holdfast.sim.worlds.authority.scripted_clients import Tell
 from holdfast.sim.worlds.end_to_end.checks import OneCopy, Proven
-from holdfast.sim.worlds.end_to_end.node_verdicts import Reborn
+from holdfast.sim.worlds.end_to_end.node_checks import Reborn
 from holdfast.sim.worlds.end_to_end.process_table import (
     KILL_MS,
     Adopted,

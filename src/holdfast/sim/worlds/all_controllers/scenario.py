@@ -40,7 +40,7 @@ from holdfast.sim.worlds.all_controllers.invariants import (
 )
 from holdfast.sim.worlds.all_controllers.people import FATAL, Household
 from holdfast.sim.worlds.all_controllers.process_table import Pieces
-from holdfast.sim.worlds.authority.budgets import Budgets
+from holdfast.sim.worlds.authority.budget_checks import Budgets
 from holdfast.sim.worlds.authority.commit_checks import Claimed
 from holdfast.sim.worlds.authority.invariants import Lawful, Owned, same, steps_of
 from holdfast.sim.worlds.authority.ledger_oracle import Books, Held
@@ -53,9 +53,9 @@ from holdfast.sim.worlds.authority.scripted_clients import Tell
 from holdfast.sim.worlds.authority.witness import FOLLOWER, Audited, Follower, Kept, Once, Ordered
 from holdfast.sim.worlds.end_to_end.census import Census
 from holdfast.sim.worlds.end_to_end.checks import OneCopy, Proven
-from holdfast.sim.worlds.end_to_end.listeners import overheard
-from holdfast.sim.worlds.end_to_end.node_hearing import Hearing
-from holdfast.sim.worlds.end_to_end.node_verdicts import Judged, Reborn
+from holdfast.sim.worlds.end_to_end.component_taps import overheard
+from holdfast.sim.worlds.end_to_end.node_checks import Judged, Reborn
+from holdfast.sim.worlds.end_to_end.node_health_taps import Hearing
 from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.sim.worlds.placing.checks import InTurn
 from holdfast.store.memory import Keyspace

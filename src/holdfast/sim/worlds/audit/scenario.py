@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.commit.records import decode
+from holdfast.commit.record_encoding import decode
 from holdfast.model import keys
-from holdfast.model.audit.chain import ChainVerifier
-from holdfast.model.audit.records import (
+from holdfast.model.audit.audit_records import (
     Head,
     Mutation,
     Stamp,
@@ -19,12 +18,20 @@ from holdfast.model.audit.records import (
     mutation_of,
     record_of,
 )
+from holdfast.model.audit.chain import ChainVerifier
 from holdfast.model.errors import Unavailable
 from holdfast.model.machine import Answered, Started, Txn, Wake, Woken
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Put, Transaction
-from holdfast.observe.audit_writer.protocol import Append, Appended, Cut, Prune, Ready, Resume
-from holdfast.observe.audit_writer.writer import AuditWriter
+from holdfast.observe.audit_writer.journal_protocol import (
+    Append,
+    Appended,
+    Cut,
+    Prune,
+    Ready,
+    Resume,
+)
+from holdfast.observe.audit_writer.machine import AuditWriter
 from holdfast.sim.cell import Cell, Seat
 from holdfast.sim.check import Checker, Commit, Settles
 from holdfast.sim.plan import Hazard, calendar_steps

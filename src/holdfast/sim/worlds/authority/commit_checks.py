@@ -7,7 +7,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast.commit.context import PlaneSettings
-from holdfast.commit.records import Epoch
+from holdfast.commit.record_encoding import Epoch
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity, acts_as

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.commit.records import Epoch
+from holdfast.commit.record_encoding import Epoch
 from holdfast.model import keys
 from holdfast.model.access.identity import ADMINS, Identity, acts_as
 from holdfast.model.kinds.node import Node, NodePhase

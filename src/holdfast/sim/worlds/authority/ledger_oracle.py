@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from holdfast.commit.records import decode_or_none
+from holdfast.commit.record_encoding import decode_or_none
 from holdfast.model.kinds.replica import Binding
 from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase
 from holdfast.model.ledger import NodeLedger, QuotaLedger

@@ -26,7 +26,7 @@ from holdfast.sim.plan import CALENDAR_STEPS_MS, LATENESS, Hazard, calendar_step
 from holdfast.sim.randomness import stream
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.budgets import Budgets
+from holdfast.sim.worlds.authority.budget_checks import Budgets
 from holdfast.sim.worlds.authority.census import SETTINGS, Census, CountedServer
 from holdfast.sim.worlds.authority.commit_checks import Claimed, Evidence, Marked, Remembered
 from holdfast.sim.worlds.authority.invariants import Lawful, Owned

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.commit.records import decode_or_none, with_version
+from holdfast.commit.record_encoding import decode_or_none, with_version
 from holdfast.model import keys
 from holdfast.model.errors import Unavailable, invariant
 from holdfast.model.kinds.lease import Lease, lease_name

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.commit.ledgers.leaks import FOREGROUND_FINALIZER
 from holdfast.commit.objects.deletion import REPLICAS_FINALIZER
-from holdfast.commit.records import PastOperation
+from holdfast.commit.record_encoding import PastOperation
 from holdfast.model import keys
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica, ReplicaSpec

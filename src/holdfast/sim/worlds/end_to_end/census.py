@@ -17,7 +17,7 @@ from holdfast.sim.worlds.authority.census import Seen
 from holdfast.sim.worlds.authority.invariants import same, steps_of
 from holdfast.sim.worlds.authority.ledger_oracle import LEASES, Books
 from holdfast.sim.worlds.authority.scripted_clients import Acknowledged
-from holdfast.sim.worlds.end_to_end.listeners import Overheard
+from holdfast.sim.worlds.end_to_end.component_taps import Overheard
 from holdfast.sim.worlds.end_to_end.process_table import Adopted, ProcessEnded, ProcessStarted
 
 # How often the pictures are asked what they missed; one that ends in between is not.

@@ -31,7 +31,7 @@ from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.ledger_oracle import Books
 from holdfast.sim.worlds.authority.people import TENANTS
-from holdfast.sim.worlds.end_to_end.listeners import Overheard
+from holdfast.sim.worlds.end_to_end.component_taps import Overheard
 from holdfast.sim.worlds.end_to_end.scenario import SERVER_NAMES, WELL_WITHIN_MS, build_with
 
 NODES = 4

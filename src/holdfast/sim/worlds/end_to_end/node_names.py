@@ -33,16 +33,16 @@ from holdfast.model.placement.vacancy import NODE_RETURNED
 from holdfast.sim.cell import Host, Seat
 from holdfast.sim.check import Checker
 from holdfast.sim.faults import HOST, Heal, Kind
-from holdfast.sim.network import Rule
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, calendar_steps
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
+from holdfast.sim.virtual_network import Rule
 from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.observers import every
 from holdfast.sim.worlds.authority.ledger_oracle import Books
 from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.end_to_end.checks import OneCopy
-from holdfast.sim.worlds.end_to_end.listeners import overheard
+from holdfast.sim.worlds.end_to_end.component_taps import overheard
 from holdfast.sim.worlds.end_to_end.process_table import THING, Processes
 from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with
 from holdfast.sim.worlds.end_to_end.tight import timing

@@ -23,7 +23,7 @@ from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.ledger_oracle import Books
 from holdfast.sim.worlds.end_to_end.hung_servers import choose_servers
 from holdfast.sim.worlds.end_to_end.hung_servers import script as services
-from holdfast.sim.worlds.end_to_end.node_hearing import Decided
+from holdfast.sim.worlds.end_to_end.node_health_taps import Decided
 from holdfast.sim.worlds.end_to_end.scenario import SERVER_NAMES, WELL_WITHIN_MS, build_with
 
 NODES = 4

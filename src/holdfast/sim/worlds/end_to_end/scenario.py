@@ -28,7 +28,7 @@ from holdfast.sim.plan import LATENESS, Act, Hazard, calendar_steps
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.budgets import Budgets
+from holdfast.sim.worlds.authority.budget_checks import Budgets
 from holdfast.sim.worlds.authority.commit_checks import Claimed
 from holdfast.sim.worlds.authority.invariants import Lawful, Owned
 from holdfast.sim.worlds.authority.ledger_oracle import Books, Held
@@ -41,9 +41,9 @@ from holdfast.sim.worlds.authority.scripted_clients import Tell
 from holdfast.sim.worlds.authority.witness import FOLLOWER, Audited, Follower, Kept, Once, Ordered
 from holdfast.sim.worlds.end_to_end.census import Census
 from holdfast.sim.worlds.end_to_end.checks import Desired, OneCopy, Proven
-from holdfast.sim.worlds.end_to_end.listeners import overheard
-from holdfast.sim.worlds.end_to_end.node_hearing import Hearing
-from holdfast.sim.worlds.end_to_end.node_verdicts import Judged, Reborn
+from holdfast.sim.worlds.end_to_end.component_taps import overheard
+from holdfast.sim.worlds.end_to_end.node_checks import Judged, Reborn
+from holdfast.sim.worlds.end_to_end.node_health_taps import Hearing
 from holdfast.sim.worlds.end_to_end.people import NAME as KEEPER
 from holdfast.sim.worlds.end_to_end.people import SCOPE as KEEPER_SCOPE
 from holdfast.sim.worlds.end_to_end.people import Customer, Keeper

@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.context import PlaneSettings
-from holdfast.commit.heartbeats import Renewals
-from holdfast.commit.records import decode, with_version
+from holdfast.commit.heartbeat_intake import Renewals
+from holdfast.commit.record_encoding import decode, with_version
 from holdfast.commit.server import AuthorityServer
 from holdfast.model import keys
 from holdfast.model.encoding.resource_versions import complete_version

@@ -29,7 +29,7 @@ from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.scheduler_taps import doored
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.budgets import Budgets
+from holdfast.sim.worlds.authority.budget_checks import Budgets
 from holdfast.sim.worlds.authority.invariants import Lawful, Owned
 from holdfast.sim.worlds.authority.ledger_oracle import Books, Held
 from holdfast.sim.worlds.authority.liveness import Placeable, Quiet, overdue
@@ -40,11 +40,11 @@ from holdfast.sim.worlds.authority.scripted_clients import SERVERS as HANDS_SERV
 from holdfast.sim.worlds.authority.scripted_clients import Tell
 from holdfast.sim.worlds.authority.witness import FOLLOWER, Audited, Follower, Kept, Once, Ordered
 from holdfast.sim.worlds.end_to_end.census import Census
-from holdfast.sim.worlds.end_to_end.listeners import overheard
+from holdfast.sim.worlds.end_to_end.component_taps import overheard
 from holdfast.sim.worlds.end_to_end.people import Customer
 from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.sim.worlds.placing.checks import InTurn, Placed, Restful, Split
-from holdfast.sim.worlds.placing.nodes import HollowNode
+from holdfast.sim.worlds.placing.node_fleet import HollowNode
 from holdfast.store.memory import Keyspace
 
 NODES, MANY_NODES = 20, 200

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.commit.ledgers.ledger_sums import StoreContents
 from holdfast.commit.ledgers.rebuild import rebuild_ledger
-from holdfast.commit.records import decode_or_none, encode
+from holdfast.commit.record_encoding import decode_or_none, encode
 from holdfast.model import keys
 from holdfast.model.errors import Invalid, Missing
 from holdfast.model.ledger import Amounts, NodeLedger, QuotaLedger

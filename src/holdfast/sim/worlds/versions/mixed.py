@@ -21,7 +21,7 @@ import msgspec
 from holdfast.commit.context import PlaneSettings
 from holdfast.commit.ledgers.ledger_sums import StoreContents
 from holdfast.commit.ledgers.rebuild import rebuild_ledger
-from holdfast.commit.records import encode
+from holdfast.commit.record_encoding import encode
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity
 from holdfast.model.encoding.unknown_fields import has_unknown

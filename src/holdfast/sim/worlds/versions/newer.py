@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.commit.objects.deletion import FINALIZERS
 from holdfast.commit.objects.field_writers import WRITERS
-from holdfast.commit.records import DECODERS, encode
+from holdfast.commit.record_encoding import DECODERS, encode
 from holdfast.model import keys, plane_format
 from holdfast.model.encoding import wire
 from holdfast.model.kinds.replica import Replica, ReplicaSpec

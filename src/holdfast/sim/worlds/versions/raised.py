@@ -13,7 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.commit.context import PlaneSettings
-from holdfast.commit.records import encode
+from holdfast.commit.record_encoding import encode
 from holdfast.model import keys
 from holdfast.model.plane_format import PlaneFormat
 from holdfast.model.transaction import Put, Transaction

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from holdfast.host.api.flow.connections import HttpServer, HttpSite, let_last, read_body
-from holdfast.host.api.status import of
-from holdfast.host.server.patience_options import ClientTimeouts
+from holdfast.host.api.status_objects import of
+from holdfast.host.server.client_timeouts import ClientTimeouts
 from holdfast.model.errors import Rejected
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]

@@ -14,7 +14,7 @@ from holdfast.host.api.flow import handshakes as module
 from holdfast.host.api.flow.connections import HttpServer, HttpSite
 from holdfast.host.api.flow.handshakes import Handshakes, Ticket
 from holdfast.host.pki.certificates import CertificateAuthority, Purpose
-from holdfast.host.server.patience_options import ClientTimeouts
+from holdfast.host.server.client_timeouts import ClientTimeouts
 from tests.patience import PATIENCE_S
 
 

@@ -16,7 +16,7 @@ from holdfast.commit.flow.request_classes import Flow, RequestClass
 from holdfast.commit.flow.seats import FlowControllers, FlowControlSettings
 from holdfast.host.api.flow.connections import Connection, HttpServer
 from holdfast.host.api.flow.load_shedder import ArrivalTicket, LoadShedder, answer, is_whole
-from holdfast.host.server.patience_options import ClientTimeouts
+from holdfast.host.server.client_timeouts import ClientTimeouts
 from tests.patience import PATIENCE_S
 
 ANN = Flow(RequestClass.TENANT, "acme", "ann")

@@ -11,7 +11,7 @@ import pytest
 from holdfast.host.api.objects.long_streams import lasts
 from holdfast.host.api.routes import table
 from holdfast.host.process.served_streams import ServedStream
-from holdfast.host.server.rights import TRUST_S
+from holdfast.host.server.caller_rights import TRUST_S
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
 from tests.patience import PATIENCE_S

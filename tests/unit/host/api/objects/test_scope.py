@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode
 
-from holdfast.commit.records import encode as stored
+from holdfast.commit.record_encoding import encode as stored
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Binding, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import Template

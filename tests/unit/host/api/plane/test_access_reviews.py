@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.host.api.plane import access_reviews
-from holdfast.host.api.resources import RESOURCES
-from holdfast.host.server.rights import Rights
+from holdfast.host.api.resource_table import RESOURCES
+from holdfast.host.server.caller_rights import Rights
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import ADMINS, AUDITORS, MONITORS, Identity
 from holdfast.model.errors import Forbidden, Invalid

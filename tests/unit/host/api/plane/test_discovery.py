@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.host.api.objects import tables
+from holdfast.host.api.objects import table_answers
 from holdfast.host.api.objects.table_columns import COLUMNS
 from holdfast.host.api.plane import discovery, openapi, openapi_v2
 from holdfast.model.access.identity import ADMINS, Identity
@@ -47,8 +47,10 @@ def test_every_kind_has_columns_that_can_be_printed() -> None:
     assert set(COLUMNS) == {kind.struct for kind in KINDS}
     tenant = Tenant(ObjectMeta(name="risk", creation_timestamp=NOW - timedelta(hours=5)))
     kind = kind_of_struct(Tenant)
-    row = tables.row(kind, tenant, NOW, tables.METADATA)
-    table = json.loads(tables.opening(tables.definitions(kind), "7") + row + tables.ENDING)
+    row = table_answers.row(kind, tenant, NOW, table_answers.METADATA)
+    table = json.loads(
+        table_answers.opening(table_answers.definitions(kind), "7") + row + table_answers.ENDING
+    )
     names = [column["name"] for column in table["columnDefinitions"]]
     assert (names[0], table["rows"][0]["cells"][0]) == ("Name", "risk")
     assert table["rows"][0]["cells"][names.index("Age")] == "5h"
@@ -75,7 +77,7 @@ def test_every_kind_has_columns_that_can_be_printed() -> None:
     ],
 )
 def test_ages_read_as_kubectl_prints_them(seconds: int, text: str) -> None:
-    assert tables.duration(seconds) == text
+    assert table_answers.duration(seconds) == text
 
 
 def test_openapi_names_every_operation_once_and_every_reference_exists() -> None:

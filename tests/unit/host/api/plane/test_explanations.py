@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.records import encode
+from holdfast.commit.record_encoding import encode
 from holdfast.explain.answer import Explanation, ProgressStep, StuckReason
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.server.decision_archive import Decisions

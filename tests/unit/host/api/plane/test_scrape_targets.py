@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.records import encode as stored
+from holdfast.commit.record_encoding import encode as stored
 from holdfast.model import keys
 from holdfast.model.kinds.endpoints import Endpoint, Endpoints
 from holdfast.model.meta import ObjectMeta

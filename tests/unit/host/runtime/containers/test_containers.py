@@ -12,9 +12,9 @@ import pytest
 
 from holdfast.agent.runtime_protocol import Attempt, Launch
 from holdfast.host.runtime.containers import containers
+from holdfast.host.runtime.containers.container_network import ContainerNetwork
 from holdfast.host.runtime.containers.image_stores import NODE_STORE
 from holdfast.host.runtime.containers.images import Image, local
-from holdfast.host.runtime.containers.network import ContainerNetwork
 from holdfast.host.runtime.containers.oci_spec import Container, config
 from holdfast.host.runtime.surroundings import Surroundings, User, surroundings
 from holdfast.model.errors import Invalid, Unavailable

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.host.runtime.logs import files
+from holdfast.host.runtime.logs import log_files
 from holdfast.host.runtime.logs import reading as log_reading
-from holdfast.host.runtime.logs.files import SKIPPED, LogPrinter, LogRecord, moment, parse
+from holdfast.host.runtime.logs.log_files import SKIPPED, LogPrinter, LogRecord, moment, parse
 from holdfast.host.runtime.logs.reading import LogQuery, LogReader
 
 STREAMS = ("stdout", "stderr")
@@ -40,7 +40,7 @@ class Shim:
 
     def rotate(self, stream: int = 0) -> None:
         name = STREAMS[stream]
-        for age in range(files.FILES - 1, 0, -1):
+        for age in range(log_files.FILES - 1, 0, -1):
             older = self.folder / (f"{name}.{age - 1}" if age > 1 else name)
             if older.exists():
                 older.rename(self.folder / f"{name}.{age}")
@@ -136,7 +136,7 @@ def test_what_is_read_is_what_was_said_in_order(
             shim.rotate(stream)
             rotations[stream] += 1
     for when, stream, file, text in kept:
-        if rotations[stream] - file < files.FILES:
+        if rotations[stream] - file < log_files.FILES:
             lines.append((when, stream, text))
     lines.sort(key=lambda line: line[:2])
     if tail is not None:
@@ -174,7 +174,7 @@ def test_a_follower_sees_each_line_once_and_is_told_of_what_it_missed(
             assert seen == expected
     # Three files hold what three rotations leave; with fewer nothing may be missed.
     for stream in (0, 1):
-        if sum(rotates for of, rotates, _ in steps if of == stream) >= files.FILES:
+        if sum(rotates for of, rotates, _ in steps if of == stream) >= log_files.FILES:
             return
     assert SKIPPED not in got
 
@@ -295,7 +295,7 @@ def test_finding_the_last_lines_takes_a_part_of_the_memory_of_one_file(shim: Shi
     """
     line = at(7) + b" stdout F \n"
     for name in STREAMS:
-        (shim.folder / name).write_bytes(line * (files.FILE_BYTES // len(line)))
+        (shim.folder / name).write_bytes(line * (log_files.FILE_BYTES // len(line)))
     tracemalloc.start()
     try:
         with reading(shim, tail=log_reading.TAIL_MAX) as reader:
@@ -303,7 +303,7 @@ def test_finding_the_last_lines_takes_a_part_of_the_memory_of_one_file(shim: Shi
             assert reader.batch()
     finally:
         tracemalloc.stop()
-    assert peak < files.FILE_BYTES / 4
+    assert peak < log_files.FILE_BYTES / 4
 
 
 @pytest.mark.parametrize("block", [1, 7, 41, 64, 100, 1_000])
@@ -315,7 +315,7 @@ def test_the_last_lines_are_found_wherever_blocks_end(
     for second, kind in enumerate(kinds):
         shim.say(second, b"%d" % second, kind=kind)
     whole = read(shim).splitlines(keepends=True)
-    monkeypatch.setattr(files, "READ_BYTES", block)
+    monkeypatch.setattr(log_files, "READ_BYTES", block)
     for tail in range(len(whole) + 1):
         with reading(shim, tail=tail, follow=True) as reader:
             assert everything(reader) == b"".join(whole[len(whole) - tail :]), tail

@@ -1,0 +1,295 @@
+"""Decisions: where replicas should go, or why they have to wait.
+
+The scheduler calls `propose` for one replica, or `propose_batch` for several of one equivalence
+class, on a view that may be old; explain and what-if call it on theirs. Nothing is changed here.
+Whatever is proposed, the commit decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.model.allowance import never_fits
+from holdfast.model.errors import unreachable
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.ledger import limits_of
+from holdfast.model.machine import Rng
+from holdfast.model.placement.fit import Allocation, claim
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.time import Instant
+from holdfast.observe.node_columns import Floats
+from holdfast.propose.batch_placement import BatchPlacement
+from holdfast.propose.decision_view import PendingWork, View
+from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
+from holdfast.propose.feasibility.node_state import NodeState
+from holdfast.propose.feasibility.node_verdicts import NodeVerdicts
+from holdfast.propose.feasibility.outcome import (
+    GANGS_NOT_SCHEDULED,
+    PlacementReport,
+    Proposal,
+    Ranked,
+    Verdict,
+    WakeEvent,
+)
+from holdfast.propose.feasibility.smallest_change import over_quota, quota_change
+from holdfast.propose.feasibility.unschedulable import code_counts, explain_unschedulable
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
+from holdfast.propose.filters.free_devices import is_counted
+from holdfast.propose.node_choice import best_row, next_rows, salt_of
+
+# Devices: which of a node's devices, and what share of each, a replica should get.
+#
+# This is computed for the chosen node. The scorer that packed the fleet in choosing the node also
+# chooses its devices, so that the placement is worth its score; the bind carries the choice and the
+# commit decides. The snapshot may be old: a device that was taken meanwhile costs one refused bind,
+# like a node that is full.
+
+
+def held_on(view: View, verdicts: NodeVerdicts, site: NodeState) -> Allocation:
+    """What work with devices would hold on this node, which has room for it."""
+    work = verdicts.work
+    packer = verdicts.packer
+    chosen = packer.devices(work, view, site.row) if packer is not None else None
+    if chosen is not None and is_counted(work.demand.devices):
+        # The packed columns are those by which the node was found feasible.
+        return Allocation(charge=work.demand.amounts, devices=chosen, ports=work.demand.ports)
+    held = claim(site.ledger, work.demand)
+    if isinstance(held, Refusal):
+        unreachable(f"node {site.name} was a candidate but does not fit: {held.message}")
+    return held
+
+
+# The oldest snapshot on which the commit accepts a bind at all. A server sends a bookmark at least
+# every 15 s, so a healthy plane is never this far behind.
+SNAPSHOT_AGE_MAX_MS = 30_000
+# For how many nodes the scores are kept.
+BEST_KEPT = 3
+
+
+def propose(
+    view: View, replica: Replica, now: Instant, rng: Rng, verdict_cache: VerdictCache | None = None
+) -> Proposal | PlacementReport:
+    """A node for this replica, or why there is none. Ties are broken at random."""
+    view.fleet.forgive(now.monotonic_ms)
+    return propose_batch(view, [replica], now, salt_of(rng), verdict_cache or VerdictCache())[0]
+
+
+def propose_for_class(
+    view: View, equivalence: EquivalenceClass, salt: int
+) -> Proposal | PlacementReport:
+    """The same for an equivalence class whose node verdicts are known."""
+    columns, verdicts = view.columns, equivalence.verdicts
+    sums: Floats = verdicts.sums[columns.all]
+    soft_scores: dict[str, Floats] = {}
+    topology_rules = equivalence.topology_rules
+    if topology_rules is not None:
+        codes = topology_rules.codes(view, verdicts)
+        soft_scores = topology_rules.soft_scores(view, verdicts)
+        sums = np.where(codes == 0, sums + topology_rules.weighted_sum(soft_scores), -np.inf)
+    row = best_row(sums, columns.lot, salt)
+    if row is None:
+        return explain_unschedulable(view, equivalence)
+    ranked = [
+        _ranked(view, equivalence, each, float(sums[each]), soft_scores)
+        for each in next_rows(sums, row, BEST_KEPT)
+    ]
+    candidates = int(np.count_nonzero(sums > -np.inf)) if topology_rules else verdicts.candidates
+    return _proposal(view, equivalence, row, ranked[0], tuple(ranked), candidates)
+
+
+def propose_batch(
+    view: View, replicas: Sequence[Replica], now: Instant, salt: int, verdict_cache: VerdictCache
+) -> list[Proposal | PlacementReport]:
+    """Nodes for several replicas of one class, as if one were placed after the other.
+
+    Nothing else may be assumed between them, or the answers would differ. There may be fewer
+    answers than replicas, but at least one: what these take matters to the rest.
+    """
+    view.fleet.forgive(now.monotonic_ms)
+    equivalence = _class_or_report(view, replicas[0], verdict_cache)
+    if isinstance(equivalence, PlacementReport):
+        return [equivalence] * len(replicas)
+    allowed, over = quota_room(view, equivalence.work, len(replicas))
+    if over is not None:
+        return [over] * len(replicas)
+    replicas = replicas[:allowed]
+    first = propose_for_class(view, equivalence, salt)
+    if isinstance(first, PlacementReport) or len(replicas) == 1 or not equivalence.is_plain:
+        # If not plain, only the first can be placed on this view.
+        return [first] * (len(replicas) if isinstance(first, PlacementReport) else 1)
+    packs = equivalence.verdicts.packer is not None
+    if packs and _affects_others(view, equivalence, first.node):
+        # It re-ranks all nodes, and a batch that ends with its first placement is not worth it.
+        return [first]
+    run = BatchPlacement(view, equivalence, len(replicas), salt)
+    weight = _weight(equivalence)
+    found: list[Proposal | PlacementReport] = []
+    for row, total, scores in run.choices(len(replicas)):
+        site = view.fleet.at(row)
+        found.append(
+            Proposal(
+                site.name,
+                site.uid,
+                equivalence.held,
+                total / weight,
+                scores,
+                first.candidates,
+                first.reasons,
+                first.policy,
+                first.snapshot_revision,
+                first.snapshot_age_ms,
+                first.best,
+            )
+        )
+        if packs and _affects_others(view, equivalence, site.name):
+            break
+    return found
+
+
+def _affects_others(view: View, equivalence: EquivalenceClass, node: str) -> bool:
+    site = view.fleet.get(node)
+    return site is not None and equivalence.verdicts.affects_others(view, site.row)
+
+
+def could_take(
+    view: View, replica: Replica, node: str, now: Instant, verdict_cache: VerdictCache | None = None
+) -> bool:
+    """Whether this one node could take the replica: whether an event about it may help."""
+    view.fleet.forgive(now.monotonic_ms)
+    site = view.fleet.get(node)
+    equivalence = (verdict_cache if verdict_cache is not None else VerdictCache()).class_of(
+        replica, view
+    )
+    if site is None or isinstance(equivalence, PlacementReport):
+        return False
+    return room_for(view, equivalence, np.array([site.row], np.intp)) > 0
+
+
+def room_for(view: View, equivalence: EquivalenceClass, rows: npt.NDArray[np.intp]) -> int:
+    """At most how many such replicas these nodes could take now, each taken by itself."""
+    rows = rows[equivalence.verdicts.code[rows] == 0]
+    if equivalence.topology_rules is not None and len(rows):
+        rows = rows[equivalence.topology_rules.codes(view, equivalence.verdicts)[rows] == 0]
+    room = np.full(len(rows), np.iinfo(np.int64).max)
+    for resource, units in equivalence.work.units:
+        room = np.minimum(room, view.columns.free[resource, rows] // units)
+    return int(room.sum())
+
+
+def _class_or_report(
+    view: View, replica: Replica, verdict_cache: VerdictCache
+) -> EquivalenceClass | PlacementReport:
+    """The replica's equivalence class, or the reason that keeps it from every node."""
+    if view.age_ms > SNAPSHOT_AGE_MAX_MS:
+        # The age itself is left out: it would change the message every time.
+        return PlacementReport(
+            {Reason.TOO_OLD.value: 1},
+            f"the servers have sent nothing for more than {SNAPSHOT_AGE_MAX_MS // 1000} s; nothing "
+            "is placed on a snapshot this old",
+            Verdict.WAITING,
+            (WakeEvent.FRESHNESS,),
+        )
+    if replica.spec.gang:
+        return PlacementReport(
+            {GANGS_NOT_SCHEDULED: 1},
+            f"replica is a member of gang {replica.spec.gang}; gangs are not scheduled yet",
+            Verdict.NEVER,
+            (),
+            smallest_change=f"make workload {replica.spec.workload} without spec.gang",
+        )
+    equivalence = verdict_cache.class_of(replica, view)
+    if isinstance(equivalence, PlacementReport):
+        return equivalence
+    if equivalence.tenant_report is None:
+        equivalence.tenant_report = (_tenant_report(view, equivalence.work),)
+    (tenant_report,) = equivalence.tenant_report
+    return tenant_report if tenant_report is not None else equivalence
+
+
+def _tenant_report(view: View, work: PendingWork) -> PlacementReport | None:
+    """What the tenant's own rules refuse, on any node."""
+    if work.tenant is not None and work.tenant.spec.suspended:
+        return PlacementReport(
+            {Reason.TENANT_SUSPENDED.value: 1},
+            f"tenant {work.namespace} accepts no new work",
+            Verdict.BLOCKED_BY,
+            (WakeEvent.ALLOWANCE,),
+        )
+    quota = view.quota(work.namespace)
+    if quota is None:
+        return None
+    # Whether the quota is too small for this work even alone.
+    of = view.capacity_class(work.priority_class)
+    refusal = never_fits(limits_of(quota), of, work.demand.amounts, work.budget)
+    if refusal is None:
+        return None
+    return PlacementReport(
+        {refusal.reason.value: 1},
+        refusal.message,
+        Verdict.NEVER,
+        (WakeEvent.ALLOWANCE,),
+        smallest_change=quota_change(refusal, work.namespace),
+    )
+
+
+def quota_room(view: View, work: PendingWork, most: int) -> tuple[int, PlacementReport | None]:
+    """For how many of these the tenant's quota has room now, as far as is known here."""
+    if view.quota_usage is None or not view.quota_usage.is_counting:
+        return most, None
+    of = view.capacity_class(work.priority_class)
+    amounts = work.demand.amounts
+    allowed, refusal = view.quota_usage.room(work.namespace, of, amounts, work.budget, most)
+    return allowed, over_quota(refusal, work.namespace) if refusal is not None else None
+
+
+# A place -----------------------------------------------------------------------------------------
+
+
+def _weight(equivalence: EquivalenceClass) -> int:
+    topology_rules = (
+        equivalence.topology_rules.weight if equivalence.topology_rules is not None else 0
+    )
+    return max(1, equivalence.verdicts.weight + topology_rules)
+
+
+def _ranked(
+    view: View,
+    equivalence: EquivalenceClass,
+    row: int,
+    total: float,
+    soft_scores: dict[str, Floats],
+) -> Ranked:
+    parts = equivalence.verdicts.parts
+    scores = {name: float(part[row]) for name, part in parts.items()}
+    for name, part in soft_scores.items():
+        scores[name] = float(part[row])
+    return Ranked(view.fleet.at(row).name, total / _weight(equivalence), scores)
+
+
+def _proposal(
+    view: View,
+    equivalence: EquivalenceClass,
+    row: int,
+    ranked: Ranked,
+    best: tuple[Ranked, ...],
+    candidates: int,
+) -> Proposal:
+    site = view.fleet.at(row)
+    has_devices = bool(equivalence.work.demand.devices)
+    held = held_on(view, equivalence.verdicts, site) if has_devices else equivalence.held
+    return Proposal(
+        node=site.name,
+        node_uid=site.uid,
+        held=held,
+        score=ranked.score,
+        scores=ranked.scores,
+        candidates=candidates,
+        reasons=code_counts(view, equivalence),
+        policy=view.policy.name if view.policy is not None else "",
+        snapshot_revision=view.revision,
+        snapshot_age_ms=view.age_ms,
+        best=best,
+    )
