@@ -12,8 +12,8 @@ from holdfast.model import keys
 from holdfast.model.audit.audit_records import encode
 from holdfast.model.machine import Txn
 from holdfast.model.transaction import Put, Transaction
+from holdfast.observe.audit_writer.audit_writer import AuditWriter
 from holdfast.observe.audit_writer.journal_protocol import Resume
-from holdfast.observe.audit_writer.machine import AuditWriter
 from holdfast.observe.history_start import HistorySearch
 from holdfast.sim.check import Violation
 from holdfast.sim.run import play

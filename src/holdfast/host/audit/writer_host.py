@@ -30,6 +30,7 @@ from holdfast.model import keys
 from holdfast.model.audit.audit_records import head_of
 from holdfast.model.errors import Unavailable
 from holdfast.model.machine import Answered
+from holdfast.observe.audit_writer.audit_writer import AuditWriter
 from holdfast.observe.audit_writer.journal_protocol import (
     Append,
     Appended,
@@ -38,7 +39,6 @@ from holdfast.observe.audit_writer.journal_protocol import (
     Ready,
     Resume,
 )
-from holdfast.observe.audit_writer.machine import AuditWriter
 from holdfast.observe.history_bytes import HistoryBytes
 from holdfast.store.contract import Store
 

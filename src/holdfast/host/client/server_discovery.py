@@ -4,7 +4,7 @@ A component asks from time to time (`ServerDiscovery`) and updates its `ApiClien
 discovered servers when no configured one answers, and for requests that every server must get. A
 discovered address is not trusted: the server behind it proves its identity by its certificate.
 
-`host/server/heartbeat_digests` is the other end.
+`host/server/digest_exchange` is the other end.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import aiohttp
 from holdfast.commit.server import FORWARD_TIMEOUT_MS
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.process.peers import Peers
-from holdfast.host.server import heartbeat_digests
+from holdfast.host.server import digest_exchange
 from holdfast.host.server.forwarding import (
     BATCH_BYTES,
     CONTENT_TYPE,
@@ -89,7 +89,7 @@ class OtherServers(Peers):
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
         """See `Peers`. The certificate proves who the sender is."""
         if isinstance(body, HeartbeatQuery):
-            return await heartbeat_digests.fetch_heartbeat_report(
+            return await digest_exchange.fetch_heartbeat_report(
                 self._session, to, self._found(to), timeout_s
             )
         try:

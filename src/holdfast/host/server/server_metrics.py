@@ -19,7 +19,7 @@ from holdfast.host.api.app import Api, Observer
 from holdfast.host.api.call import reply
 from holdfast.host.api.flow import flow_metrics
 from holdfast.host.process.metrics import CONTENT_TYPE, LATENCY_S, Labels, Metrics
-from holdfast.host.server import heartbeat_digests
+from holdfast.host.server import digest_exchange
 from holdfast.model.access.identity import MONITORS, Identity, acts_as
 from holdfast.model.errors import Forbidden, HoldfastError
 from holdfast.model.meta import API_GROUP
@@ -49,14 +49,14 @@ def count(metrics: Metrics, hub: WatchHub, machine: AuthorityServer, api: Api) -
     )
 
 
-def count_servers(metrics: Metrics, read: heartbeat_digests.Read) -> None:
+def count_servers(metrics: Metrics, read: digest_exchange.Read) -> None:
     """Add the other servers, by their leases."""
     metrics.gauges(
         "server_lease_expired_seconds",
         "Servers whose lease has expired: for how long each has not renewed it.",
         ("server",),
         lambda: [
-            ((name,), ms / 1_000) for name, ms in heartbeat_digests.expired_servers(read).items()
+            ((name,), ms / 1_000) for name, ms in digest_exchange.expired_servers(read).items()
         ],
     )
 

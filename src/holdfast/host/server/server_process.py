@@ -50,7 +50,7 @@ from holdfast.host.pki.service_tokens import ServiceTokens
 from holdfast.host.process import clock
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.process.shell import Shell
-from holdfast.host.server import heartbeat_digests, server_metrics
+from holdfast.host.server import digest_exchange, server_metrics
 from holdfast.host.server.authenticator import Authenticator, CredentialLives
 from holdfast.host.server.caller_rights import publish_built_in_roles
 from holdfast.host.server.component_pulses import ComponentPulses
@@ -113,7 +113,7 @@ class ServerProcess:
         self._stack = contextlib.AsyncExitStack()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._health: HealthChecks | None = None
-        self._roster: heartbeat_digests.Read = lambda _now: None
+        self._roster: digest_exchange.Read = lambda _now: None
 
     # Start and stop ------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class ServerProcess:
         quarantine.count(self.metrics, machine)
         self._keep(quarantine.look_for_ever())
         server_metrics.count_servers(self.metrics, self._roster)
-        self._keep(heartbeat_digests.watch_server_leases(self._roster, self._say))
+        self._keep(digest_exchange.watch_server_leases(self._roster, self._say))
 
         self._keep(
             compact_for_ever(
@@ -336,7 +336,7 @@ class ServerProcess:
                     may,
                 ),
                 **forward_handlers(authority, self.metrics, authenticator.shown, demand_unrevoked),
-                **heartbeat_digests.handlers(
+                **digest_exchange.handlers(
                     renewals,
                     self._roster,
                     authenticator.shown,

@@ -1,7 +1,7 @@
 """Audit records: what is recorded of each accepted mutation, and how records form a chain.
 
 `commit/objects/audit_entries.py` writes a `Stamp` in the transaction of a group: what each of its
-members did. `observe/audit_writer/machine.py` makes one `AuditRecord` of each mutation, in the
+members did. `observe/audit_writer/audit_writer.py` makes one `AuditRecord` of each mutation, in the
 order of the store's revisions, and keeps its position in the store (`Head`). A record holds the
 hash of the one before it, so none can be changed, removed or inserted without changing all that
 follow. `model/audit/chain.py` verifies a chain.

@@ -21,7 +21,7 @@ from holdfast.model.access import identity as who
 from holdfast.model.audit.audit_records import Mutation, Stamp, encode, record_of
 from holdfast.model.transaction import Change, Put, Transaction
 from holdfast.observe import history_bytes as history_module
-from holdfast.observe.audit_writer import machine as scribe_module
+from holdfast.observe.audit_writer import audit_writer as scribe_module
 from holdfast.observe.history_bytes import CHANGE_BYTES, HistoryBytes
 from holdfast.store.contract import Store
 from holdfast.store.memory import MemoryStore

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.host.client.api_client import ApiClient
 from holdfast.host.client.server_discovery import KnownServer, ServerDiscovery, live_servers
-from holdfast.host.server.heartbeat_digests import ServerLeaseAlarm
+from holdfast.host.server.digest_exchange import ServerLeaseAlarm
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
 from holdfast.model.heartbeat import ServerLease, ServerRoster

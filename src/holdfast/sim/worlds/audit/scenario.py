@@ -23,6 +23,7 @@ from holdfast.model.errors import Unavailable
 from holdfast.model.machine import Answered, Started, Txn, Wake, Woken
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Put, Transaction
+from holdfast.observe.audit_writer.audit_writer import AuditWriter
 from holdfast.observe.audit_writer.journal_protocol import (
     Append,
     Appended,
@@ -31,7 +32,6 @@ from holdfast.observe.audit_writer.journal_protocol import (
     Ready,
     Resume,
 )
-from holdfast.observe.audit_writer.machine import AuditWriter
 from holdfast.sim.cell import Cell, Seat
 from holdfast.sim.check import Checker, Commit, Settles
 from holdfast.sim.plan import Hazard, calendar_steps

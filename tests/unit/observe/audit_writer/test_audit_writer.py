@@ -32,7 +32,16 @@ from holdfast.model.machine import (
 from holdfast.model.plane_format import FORMAT
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Put, Transaction
-from holdfast.observe.audit_writer import machine as scribe_module
+from holdfast.observe.audit_writer import audit_writer as scribe_module
+from holdfast.observe.audit_writer.audit_writer import (
+    FLUSH_LINES,
+    FLUSH_MS,
+    IDLE_REVISIONS,
+    LOOK_MS,
+    PENDING_MAX,
+    STANDSTILL_MS,
+    AuditWriter,
+)
 from holdfast.observe.audit_writer.chain_end import Chain
 from holdfast.observe.audit_writer.journal_protocol import (
     Append,
@@ -41,15 +50,6 @@ from holdfast.observe.audit_writer.journal_protocol import (
     Prune,
     Ready,
     Resume,
-)
-from holdfast.observe.audit_writer.machine import (
-    FLUSH_LINES,
-    FLUSH_MS,
-    IDLE_REVISIONS,
-    LOOK_MS,
-    PENDING_MAX,
-    STANDSTILL_MS,
-    AuditWriter,
 )
 from holdfast.store.memory import Keyspace
 
