@@ -16,18 +16,18 @@ from holdfast.host.client.create_form import CreateForm
 from holdfast.model.errors import invariant
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.meta import ObjectMeta, Quantity
-from holdfast.model.requests import AcquireLease, Bind, RegisterNode, Target, Term
+from holdfast.model.requests import Bind, RegisterNode, Target, Term
 from holdfast.store.etcd import EtcdConfig, EtcdStore
 from tests.etcd_cluster import EtcdCluster
 
 BINDS = 3_000
 BIND_NODES = 50
-# As large as a bound replica.
+# The size of a bound replica.
 ROW = b"x" * 1_500
 
 
 async def register(rig: Rig, count: int) -> list[dict[str, Any]]:
-    """Nodes, each by its own agent."""
+    """Register nodes, each under the identity of its own agent."""
     found = []
     for n in range(count):
         name = f"node-{n}"
@@ -63,7 +63,7 @@ class Binder:
         for it in documents:
             it["metadata"]["namespace"] = namespace
         lines = await rig.lines(1, "system:controller:workload")
-        births = await self._term(lines[0], "controller:workload")
+        births = await rig.term(lines[0], "controller:workload")
         forms = [
             CreateForm(
                 msgspec.Raw(msgspec.json.encode(it)),
@@ -78,16 +78,11 @@ class Binder:
         refused = [item for item in items if item["code"] not in (200, 201)]
         invariant(not refused, f"a replica was refused: {refused[:1]}")
         (scheduler,) = await rig.lines(1, "system:scheduler:bench")
-        term = await self._term(scheduler, "scheduler:bench")
+        term = await rig.term(scheduler, "scheduler:bench")
         return [self._bind(namespace, item["names"][0], n, term) for n, item in enumerate(items)]
 
-    async def _term(self, line: Connection, scope: str) -> Term:
-        """A lease to act under."""
-        answer = await self._rig.ask(line, f"{GROUP}/requests", AcquireLease(scope, 600_000))
-        return Term(scope, answer["objects"][0]["spec"]["epoch"])
-
     def _bind(self, namespace: str, made: dict[str, Any], n: int, term: Term) -> Bind:
-        # The last ones go one to each node, the others to a few.
+        # The last binds go one to each node; all the others share a few nodes.
         node = self._nodes[n % min(BIND_NODES, len(self._nodes)) if n < BINDS else n - BINDS]
         return Bind(
             Target(namespace, made["name"], made["uid"], 0),
@@ -98,7 +93,7 @@ class Binder:
         )
 
     async def perform(self, binds: list[Bind]) -> float:
-        """Seconds."""
+        """Perform the binds in batches, and return the seconds that they took."""
         lines = await self._rig.lines(BATCHES_AT_ONCE, "system:scheduler:bench")
         bodies = chunks(binds, f"{GROUP}/bindings?results=names")
         took, _, answers = await through(lines, bodies, 200)

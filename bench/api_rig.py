@@ -1,6 +1,6 @@
-"""A server process with connections to it, and what the load on it is made of.
+"""A server process with connections to it, and the requests that load it.
 
-`bench/api` and its parts, `bench/load` and `bench/forwarding` begin with this.
+`bench/api` and its parts, `bench/load` and `bench/forwarding` start from this.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 from bench.http_load import Connection, connect, request
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model.errors import invariant
+from holdfast.model.requests import AcquireLease, Term
 from tests.live.plane_process import PlaneProcess
 
 GROUP = "/apis/holdfast.dev/v1"
@@ -22,7 +23,7 @@ CONNECTIONS = 32
 ROUNDS = 3
 BATCH = 500
 BATCHES_AT_ONCE = 2
-# A tenant may have so many workloads.
+# The limit on workloads of one tenant.
 TENANT_WORKLOADS = 10_000
 _encode = msgspec.json.encode
 
@@ -48,7 +49,7 @@ def chunks(documents: list[Any], path: str) -> Iterator[bytes]:
 
 
 class Rig:
-    """A server process and connections to it under several names."""
+    """A server process, and connections to it under several identities."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         folder.mkdir(exist_ok=True)
@@ -65,7 +66,7 @@ class Rig:
         self.plane.kill()
 
     def tls(self, name: str = "admin", *groups: str) -> ssl.SSLContext:
-        """The TLS of somebody; the administrator's if nobody is named."""
+        """The TLS context of a client; by default of the administrator."""
         access = self.plane.access()
         if name != "admin":
             issued = CertificateAuthority.open(self.plane.data / "pki").issue(name, groups=groups)
@@ -82,8 +83,13 @@ class Rig:
         invariant(200 <= code < 300, f"{path}: {code} {answer[:300]!r}")
         return msgspec.json.decode(answer)
 
+    async def term(self, line: Connection, scope: str) -> Term:
+        """Acquire a lease for the client of this connection, and return its term."""
+        answer = await self.ask(line, f"{GROUP}/requests", AcquireLease(scope, 600_000))
+        return Term(scope, answer["objects"][0]["spec"]["epoch"])
+
     async def tenant(self, line: Connection, name: str) -> str:
-        """A tenant with room for everything here; the path of its namespace."""
+        """Create a tenant whose quota never binds, and return the path of its namespace."""
         await self.ask(line, f"{GROUP}/tenants", document("Tenant", name))
         quota = document("Quota", "default", spec={"hard": {"cpu": "1000000"}})
         space = f"{GROUP}/namespaces/{name}"

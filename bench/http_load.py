@@ -1,7 +1,7 @@
 """Requests over TLS at as little cost as Python allows: the generator of the API's benchmark.
 
-A client library would cost more than the server that it measures. Requests are bytes made before,
-answers are only cut, and a connection carries one request at a time, as a load generator does.
+A client library would cost more than the server that it measures. Requests are prepared as bytes,
+answers are only framed, and a connection carries one request at a time, as in a load generator.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from holdfast.host.client.paths import TERM_HEADER
 from holdfast.model.errors import invariant
 
 _LENGTH = b"\r\ncontent-length: "
@@ -37,7 +38,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(error or ConnectionError("the server has gone"))
+            self._waiting.set_exception(
+                error or ConnectionError("the server closed the connection")
+            )
 
     def data_received(self, data: bytes) -> None:
         if self.on_bytes is not None:
@@ -62,7 +65,7 @@ class Connection(asyncio.Protocol):
             self._waiting.set_result((code, body))
 
     def _read_parts(self, parts: list[bytes]) -> bool:
-        """Whether the last part is here."""
+        """Whether the last part has arrived."""
         while True:
             line = self._buffer.find(b"\r\n", self._next)
             if line < 0:
@@ -92,14 +95,14 @@ class Connection(asyncio.Protocol):
         return True
 
     def ask(self, request: bytes) -> asyncio.Future[tuple[int, bytes]]:
-        """Code and body of the answer."""
+        """Send a request; the future gives the code and the body of the answer."""
         invariant(self._transport is not None, "a request follows a connection")
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(request)  # type: ignore[union-attr]
         return self._waiting
 
     def follow(self, request: bytes, on_bytes: Callable[[bytes], None]) -> None:
-        """Send a request whose answer never ends."""
+        """Send a request, such as a watch, whose answer never ends."""
         invariant(self._transport is not None, "a request follows a connection")
         self.on_bytes = on_bytes
         self._transport.write(request)  # type: ignore[union-attr]
@@ -110,7 +113,7 @@ class Connection(asyncio.Protocol):
 
 
 async def connect(port: int, tls: ssl.SSLContext, count: int) -> list[Connection]:
-    """So many connections; a few at a time, for a handshake is work."""
+    """Open `count` connections, one after the other, since each handshake costs the server."""
     loop = asyncio.get_running_loop()
     made: list[Connection] = []
     for _ in range(count):
@@ -119,16 +122,20 @@ async def connect(port: int, tls: ssl.SSLContext, count: int) -> list[Connection
     return made
 
 
-def request(method: str, path: str, body: bytes = b"", kind: str = "application/json") -> bytes:
-    """The bytes of one request."""
+def request(
+    method: str, path: str, body: bytes = b"", kind: str = "application/json", term: str = ""
+) -> bytes:
+    """The bytes of one request; `term` is what a component acts under, as `EPOCH SCOPE`."""
     head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n"
+    if term:
+        head += f"{TERM_HEADER}: {term}\r\n"
     if body:
         head += f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
     return head.encode() + b"\r\n" + body
 
 
 async def rate(connections: Iterable[Connection], one: bytes, code: int, seconds: float) -> float:
-    """The same request again and again on every connection: answers a second."""
+    """Repeat the same request on every connection; return the answers per second."""
     began = time.perf_counter()
     deadline = began + seconds
 
@@ -147,7 +154,7 @@ async def rate(connections: Iterable[Connection], one: bytes, code: int, seconds
 async def through(
     connections: Iterable[Connection], requests: Iterator[bytes], code: int
 ) -> tuple[float, list[float], list[bytes]]:
-    """Each request once: seconds in all, seconds of each, and the bodies of the answers."""
+    """Send each request once; return the seconds in all, those of each, and the answers."""
     took: list[float] = []
     bodies: list[bytes] = []
 
