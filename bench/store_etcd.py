@@ -22,7 +22,7 @@ from holdfast.store.contract import Batch
 from holdfast.store.etcd import EtcdConfig, EtcdStore, codec
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.member import MemberChannel
-from tests.etcd_cluster import EtcdCluster, NoEtcd
+from tests.etcd_cluster import EtcdCluster, NoEtcd, call_next
 
 VALUE = bytes(range(250)) * 6
 ROUNDS = 3
@@ -195,8 +195,9 @@ async def measure(cluster: EtcdCluster) -> None:
     config = EtcdConfig(endpoints=cluster.endpoints)
     store = await EtcdStore.open(config)
     # Both sides talk to one member: with three, to the same one of them.
-    store._cluster._at = cluster.wait_leader()
-    member = MemberChannel(cluster.members[store._cluster._at].target, config)
+    leader = cluster.wait_leader()
+    call_next(store, leader)
+    member = MemberChannel(cluster.members[leader].target, config)
     await member.connect()
     ours, raw = Ours(store), Raw(member)
     if cluster.size == 1:

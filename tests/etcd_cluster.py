@@ -25,6 +25,8 @@ from typing import Any
 import pytest
 from _pytest.outcomes import Skipped
 
+from holdfast.store.etcd import EtcdStore
+
 # A member answers within this, on a busy machine, after it was started or restarted.
 START_TIMEOUT_S = 120.0
 PORT_TRIES_MAX = 5
@@ -286,6 +288,13 @@ class EtcdCluster:
                 "--client-cert-auth",
             ]
         return arguments
+
+
+def call_next(store: EtcdStore, index: int) -> None:
+    """Let the store send its next call to this member, as after a failure of the one before."""
+    store.cluster.blame(store.cluster.members[index - 1])
+    for member in store.cluster.members:
+        store.cluster.praise(member)
 
 
 class PortTaken(Exception):

@@ -15,7 +15,7 @@ from holdfast.store.etcd import EtcdConfig, EtcdStore
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.error_meaning import ErrorMeaning
 from holdfast.store.etcd.member import CallFailed
-from tests.etcd_cluster import EtcdCluster, free_ports
+from tests.etcd_cluster import EtcdCluster, call_next, free_ports
 from tests.patience import PATIENCE_S, STORY_S
 
 pytestmark = pytest.mark.xdist_group("etcd-errors")
@@ -64,7 +64,7 @@ def test_a_dead_cluster_certainly_did_nothing_and_a_dying_one_perhaps(tmp_path: 
             cluster.kill(0)
             outcomes = await asyncio.gather(*sent, return_exceptions=True)
             assert all(isinstance(outcome, OutcomeUnknown) for outcome in outcomes)
-            await _until(lambda: not store._cluster.members[0].is_ready())
+            await _until(lambda: not store.cluster.members[0].is_ready())
             for _ in range(3):
                 with pytest.raises(Unavailable):
                     await store.txn(PUT, timeout_s=0.2)
@@ -83,7 +83,7 @@ def test_a_call_on_a_broken_channel_is_known_not_to_have_been_sent(tmp_path: Pat
     with EtcdCluster(tmp_path) as cluster:
 
         async def story(store: EtcdStore) -> None:
-            member = store._cluster.members[0]
+            member = store.cluster.members[0]
             cluster.kill(0)
             kinds = []
             for _ in range(3):
@@ -212,14 +212,13 @@ def test_a_stopped_member_is_left_although_only_it_is_connected(tmp_path: Path) 
     with EtcdCluster(tmp_path, size=3) as cluster:
 
         async def story(store: EtcdStore) -> None:
-            members = store._cluster.members
+            members = store.cluster.members
             stopped = (await asyncio.to_thread(cluster.wait_leader) + 1) % 3
             for other in (i for i in range(3) if i != stopped):
                 cluster.restart(other)
                 await asyncio.to_thread(cluster.wait_healthy, other)
             # Let calls go to the one that will stop, until the lost connections are noticed.
-            store._cluster._at = stopped
-            store._cluster._blamed.clear()
+            call_next(store, stopped)
             await _until(lambda: [member.is_ready() for member in members].count(True) == 1)
             cluster.pause(stopped)
             with pytest.raises(Unavailable):

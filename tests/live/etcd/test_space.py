@@ -61,8 +61,8 @@ def test_a_tenant_fills_etcd_no_further_than_deletions_need(etcd: EtcdCluster) -
         store = await EtcdStore.open(config(etcd))
         space = StoreSpace(store.space, said.append)
         async with ApiRig(store) as rig:
-            machine: Any = rig.authority._machine
-            machine.full, machine.closed = space.full, space.closed
+            rig.authority_server.full = space.full
+            rig.authority_server.closed = space.closed
             await rig.tenant()
             count, refused = await until_refused(rig, space)
             assert refused.code == 503
@@ -112,8 +112,8 @@ def test_an_etcd_that_is_full_all_the_same_is_opened_again_by_a_server(
 
         space = space_of(store, say, all_of_it)
         async with ApiRig(store) as rig:
-            machine: Any = rig.authority._machine
-            machine.full, machine.closed = space.full, space.closed
+            rig.authority_server.full = space.full
+            rig.authority_server.closed = space.closed
             await rig.tenant()
             small = {"kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "eHh4"}}
             assert (await rig.send("POST", SECRETS, small, **ADA)).code == 201

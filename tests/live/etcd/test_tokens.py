@@ -24,7 +24,7 @@ from holdfast.store.etcd import EtcdConfig, EtcdStore
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.at_most_once import DOUBTS_MAX
 from holdfast.store.etcd.layout import Layout
-from holdfast.store.etcd.slots import DEAD_AFTER_S
+from holdfast.store.etcd.slots import DEAD_AFTER_S, parse
 from tests.etcd_cluster import EtcdCluster
 
 pytestmark = pytest.mark.xdist_group("etcd-tokens")
@@ -63,10 +63,11 @@ class Wire:
     """Between a store and its cluster: loses answers, or holds requests back for later."""
 
     def __init__(self, store: EtcdStore) -> None:
-        self._txn = store._cluster.txn
+        self._txn = store.cluster.txn
         self.mode = "pass"
         self.held: list[pb.TxnRequest] = []
-        store._cluster.txn = self.send  # type: ignore[method-assign]
+        self.passed: list[pb.TxnRequest] = []
+        store.cluster.txn = self.send  # type: ignore[method-assign]
 
     async def send(
         self, request: pb.TxnRequest, timeout_s: float, *, writes: bool = True
@@ -74,10 +75,16 @@ class Wire:
         if self.mode == "hold":
             self.held.append(request)
             raise OutcomeUnknown("held back")
+        self.passed.append(request)
         answer = await self._txn(request, timeout_s, writes=writes)
         if self.mode == "lose-answers":
             raise OutcomeUnknown("the answer was lost")
         return answer
+
+    def has_passed(self, name: bytes) -> bool:
+        """Whether a request that would write this name has reached the cluster."""
+        writes = (op for request in self.passed for op in request.success)
+        return any(op.request_put.key == name for op in writes)
 
     async def release(self) -> list[bool]:
         """Let what was held arrive after all; whether each took effect."""
@@ -264,11 +271,11 @@ def test_slots_of_dead_clients_are_swept_and_their_tokens_forgotten(cluster: Etc
         assert isinstance(outcome, Committed)
         name = layout.client(first.partition("-")[0])
         long_ago = b"%d" % (time.time() - DEAD_AFTER_S - 60)
-        await store._cluster.put(pb.PutRequest(key=name, value=long_ago), 5.0)
+        await store.cluster.put(pb.PutRequest(key=name, value=long_ago), 5.0)
         # The next client that appears sweeps.
         await other.txn(Transaction((), (Put("c", b""),)), token=other.new_token())
         begin, end = layout.slots(first.partition("-")[0])
-        left = await store._cluster.range(pb.RangeRequest(key=begin, range_end=end), 5.0)
+        left = await store.cluster.range(pb.RangeRequest(key=begin, range_end=end), 5.0)
         assert not left.kvs
         assert await other.fate(first) == Forgotten()
         with pytest.raises(OutcomeUnknown):
@@ -286,7 +293,7 @@ def test_slots_of_dead_clients_are_swept_and_their_tokens_forgotten(cluster: Etc
     play(cluster, "/swept/", story)
 
 
-def test_doubts_that_nobody_asks_about_are_settled_in_passing(cluster: EtcdCluster) -> None:
+def test_doubts_that_no_caller_asks_about_are_settled_in_passing(cluster: EtcdCluster) -> None:
     """A caller that never asks must not use up all slots."""
 
     async def story(store: EtcdStore, other: EtcdStore) -> None:
@@ -295,11 +302,14 @@ def test_doubts_that_nobody_asks_about_are_settled_in_passing(cluster: EtcdClust
         tokens = [store.new_token() for _ in range(DOUBTS_MAX + 2)]
         # Asking for the last one's fate lets etcd have all slots.
         assert await store.fate(tokens[-1]) == NotApplied()
+        wire.passed.clear()
         for token in tokens[:-1]:
             await sent_under(wire, "hold", store, PUT, token)
-        assert store._once._ring.oldest_doubt(DOUBTS_MAX) is not None
+        oldest = parse(tokens[0])
+        name = Layout("/doubts/").slot(oldest.client, oldest.slot)
+        assert not wire.has_passed(name)
         await store.txn(PUT, token=store.new_token())
-        assert store._once._ring.oldest_doubt(DOUBTS_MAX) is None
+        assert wire.has_passed(name)
         assert [await store.fate(token) for token in tokens] == [NotApplied()] * len(tokens)
         assert not any(await wire.release())
 

@@ -46,7 +46,8 @@ class EtcdStore:
         *,
         bookmark_every_s: float,
     ) -> None:
-        self._cluster = cluster
+        # The members that this store calls, for what concerns a member and not the data.
+        self.cluster = cluster
         self._layout = Layout(config.prefix)
         self._timeout_s = config.call_timeout_s
         self._quota_bytes = config.quota_bytes
@@ -109,7 +110,7 @@ class EtcdStore:
         if token is None:
             # Without a token no caller can ask later, so a slot would be useless: the transaction's
             # own compares must show the outcome.
-            answer = await self._cluster.txn(request, timeout_s, writes=bool(transaction.writes))
+            answer = await self.cluster.txn(request, timeout_s, writes=bool(transaction.writes))
             outcome = codec.outcome_of(transaction, self._layout, answer)
         else:
             outcome = await self._once.txn(transaction, request, token, timeout_s)
@@ -119,7 +120,7 @@ class EtcdStore:
     async def space(self) -> Space:
         """How full the fullest member is. Raises Unavailable when none answers."""
         self._check_open()
-        facts = [fact for fact in await self._cluster.look() if not fact.error]
+        facts = [fact for fact in await self.cluster.look() if not fact.error]
         return Space(
             in_use=max(fact.in_use for fact in facts),
             size=max(fact.size for fact in facts),
@@ -133,12 +134,12 @@ class EtcdStore:
         Raises Unavailable, or Forbidden if the login may not do that.
         """
         await self._compact(revision, MAKE_ROOM_S, physical=True)
-        await self._cluster.defragment(MAKE_ROOM_S)
+        await self.cluster.defragment(MAKE_ROOM_S)
 
     async def disarm(self) -> None:
         """Disarm the alarm of an etcd that was full. Raises what `make_room` does."""
         self._check_open()
-        await self._cluster.disarm(self._timeout_s)
+        await self.cluster.disarm(self._timeout_s)
 
     def new_token(self) -> str:
         return self._once.new_token()
@@ -153,7 +154,7 @@ class EtcdStore:
         It ends with a SHA-256 of itself, as etcd's own tools expect it.
         """
         self._check_open()
-        async for piece in self._cluster.snapshot(self._timeout_s):
+        async for piece in self.cluster.snapshot(self._timeout_s):
             yield piece.blob, piece.remaining_bytes
 
     def watch(self, prefix: str, *, after: int) -> AsyncIterator[Batch]:
@@ -167,7 +168,7 @@ class EtcdStore:
         self._check_open()
         request = pb.CompactionRequest(revision=revision, physical=physical)
         try:
-            await self._cluster.compact(request, timeout_s)
+            await self.cluster.compact(request, timeout_s)
         except OutcomeUnknown as error:
             # Compacting once more does no harm, so an unknown outcome is no problem.
             raise Unavailable(error.message) from error
@@ -192,14 +193,14 @@ class EtcdStore:
             # The cluster is unreachable. Unused tokens are forgotten then, which is safe.
             pass
         finally:
-            await self._cluster.close()
+            await self.cluster.close()
 
     def _start_watch(self, prefix: str, after: int) -> FollowerRun | None:
         """Start the follower; None when the store was closed before the watch was read."""
         if self._closed:
             return None
         follower = PrefixFollower(
-            self._cluster,
+            self.cluster,
             self._layout,
             self._reader.revision,
             prefix=prefix,

@@ -73,9 +73,8 @@ class ApiRig:
         self.strangers: set[str] = set()
         self.hub = WatchHub(Forms())
         self.hub_shell = Shell(self.hub, server("one"), store=store)
-        self.authority = Shell(
-            AuthorityServer("one", random.Random(1), store), server("one"), store=store
-        )
+        self.authority_server = AuthorityServer("one", random.Random(1), store)
+        self.authority = Shell(self.authority_server, server("one"), store=store)
         self.renewals = Shell(Renewals("one", FenceTiming()), server("one"), store=store)
         self.api = Api(
             store=store,
