@@ -14,7 +14,7 @@ from holdfast.model.machine import Started
 from holdfast.model.registry import kind_named
 from holdfast.model.transaction import Put, Transaction
 from holdfast.observe.watch_events import Opaque, Present, read_line
-from tests.unit.observe.audit_writer.test_machine import PlaneRig
+from tests.unit.observe.audit_writer.test_audit_writer import PlaneRig
 from tests.unit.observe.hub_rig import HubRig
 from tests.unit.observe.test_cache import Rig, departed, list_end, present
 from tests.unit.observe.test_watch_hub import workload

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import inspect
 
 from holdfast.model.encoding.list_maps import ATOMIC_STRUCTS, ListType, list_rule
+from holdfast.model.encoding.struct_types import struct_type
 from holdfast.model.meta import Object, ObjectMeta
 
 # Only these metadata fields have owners; the rest is the server's or never changes.
@@ -101,8 +102,8 @@ def shape_of(struct: type[Object]) -> RecordShape:
 
 @cache
 def _record(struct: type[msgspec.Struct]) -> RecordShape:
-    info = cast(inspect.StructType, inspect.type_info(struct))
-    slots = {field.encode_name: _slot(struct, field) for field in info.fields}
+    fields = struct_type(struct).fields
+    slots = {field.encode_name: _slot(struct, field) for field in fields}
     if struct is not ObjectMeta:
         return RecordShape(slots)
     tracked = {name: slots[name] for name in TRACKED_METADATA}

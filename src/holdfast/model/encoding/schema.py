@@ -17,7 +17,7 @@ import msgspec
 from msgspec import NODEFAULT, inspect
 
 from holdfast.model.encoding.list_maps import ATOMIC_STRUCTS, ListType, list_rule
-from holdfast.model.encoding.unknown_fields import inner_types
+from holdfast.model.encoding.struct_types import inner_types, struct_type
 from holdfast.model.errors import invariant
 from holdfast.model.meta import API_VERSION, INT_MAX
 from holdfast.model.registry import KINDS
@@ -82,7 +82,7 @@ def components() -> dict[str, Schema]:
     """The schema of every kind and of every struct inside one, by name, in the order of names."""
     found: dict[str, inspect.StructType] = {}
     for kind in KINDS:
-        _collect(inspect.type_info(kind.struct), found)
+        _collect(struct_type(kind.struct), found)
     return {NAME_PREFIX + name: _struct(found[name]) for name in sorted(found)}
 
 

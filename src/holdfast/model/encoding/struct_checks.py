@@ -20,6 +20,7 @@ from msgspec import inspect
 
 from holdfast.model.encoding.json_guard import BODY_BYTES_MAX
 from holdfast.model.encoding.problems import DocumentPath, Problems
+from holdfast.model.encoding.struct_types import struct_type
 from holdfast.model.errors import invariant
 from holdfast.model.meta import INT_MAX, Timestamp
 
@@ -140,7 +141,7 @@ _SUGGEST_ABOVE = 0.7
 @cache
 def struct_check(cls: type[msgspec.Struct]) -> Check:
     """The check of one struct, with those of all structs inside it."""
-    return _of_struct(cast(inspect.StructType, inspect.type_info(cls)))
+    return _of_struct(struct_type(cls))
 
 
 def _of_struct(info: inspect.StructType) -> Check:

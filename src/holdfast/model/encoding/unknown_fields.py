@@ -10,7 +10,6 @@ a list, an optional part that is removed, or an object that is deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -18,6 +17,7 @@ import msgspec
 from msgspec import inspect
 
 from holdfast.model.encoding.list_maps import KEYS_OF_ELEMENTS
+from holdfast.model.encoding.struct_types import inner_types, struct_type
 from holdfast.model.meta import INT_MAX
 
 # The fields that identify a list element after a change, if its type has no declared key.
@@ -50,7 +50,7 @@ def with_unknown(cls: type[msgspec.Struct], old: bytes, new: bytes) -> bytes:
     if not isinstance(before, dict) or _uid(before) != _uid(after):
         # It is another object of the same name.
         return new
-    shape = _shape(inspect.type_info(cls))
+    shape = _of_struct(cls)
     return msgspec.json.encode(after) if _graft(shape, before, after) else new
 
 
@@ -68,9 +68,7 @@ def _uid(tree: dict[str, Any]) -> Any:
 @cache
 def _of_struct(cls: type[msgspec.Struct]) -> _Struct:
     """Structs are never recursive, so this ends."""
-    info = inspect.type_info(cls)
-    if not isinstance(info, inspect.StructType):
-        return _Struct(frozenset(), {}, frozenset(), ())
+    info = struct_type(cls)
     inside = {it.encode_name: shape for it in info.fields if (shape := _shape(it.type)) is not None}
     known = {it.encode_name for it in info.fields}
     if info.tag_field is not None:
@@ -177,25 +175,12 @@ def _stripped(shape: Any, tree: Any) -> Any:
 # Walks over the types of structs, for facts that are known before any document arrives.
 
 
-def inner_types(info: inspect.Type) -> Iterator[inspect.Type]:
-    """The types directly inside a type."""
-    match info:
-        case inspect.StructType():
-            yield from (field.type for field in info.fields)
-        case inspect.VarTupleType():
-            yield info.item_type
-        case inspect.DictType():
-            yield info.value_type
-        case inspect.UnionType():
-            yield from info.types
-
-
 def integers_bounded(cls: type[msgspec.Struct]) -> bool:
     """Whether the types alone keep every integer of a struct within ±2^53.
 
     Fields that accept any JSON are not considered; their user must check the values.
     """
-    return _bounded(inspect.type_info(cls))
+    return _bounded(struct_type(cls))
 
 
 def _bounded(info: inspect.Type) -> bool:

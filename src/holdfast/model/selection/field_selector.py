@@ -15,6 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from holdfast.model.encoding.problems import excerpt
+from holdfast.model.encoding.struct_types import struct_type
 from holdfast.model.errors import FieldError, Invalid
 
 TEXT_MAX = 4096
@@ -85,8 +86,7 @@ def _requirement(term: str, cls: type[msgspec.Struct], path: str) -> FieldRequir
 def _attributes(cls: type[msgspec.Struct]) -> dict[str, tuple[str, ...]]:
     """Every scalar field of a struct, by its path on the wire."""
     found: dict[str, tuple[str, ...]] = {}
-    info = inspect.type_info(cls)
-    for field in info.fields if isinstance(info, inspect.StructType) else ():
+    for field in struct_type(cls).fields:
         for option in (
             field.type.types if isinstance(field.type, inspect.UnionType) else [field.type]
         ):

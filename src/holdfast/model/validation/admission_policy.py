@@ -8,6 +8,7 @@ from msgspec import inspect
 
 from holdfast.model import quantity
 from holdfast.model.access.admission_rules import ANY, PATH_MAX, RESOURCES, PathStep, path_steps
+from holdfast.model.encoding.struct_types import struct_type
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.admissionpolicy import (
     AdmissionPolicy,
@@ -68,7 +69,7 @@ def _condition(at: FieldPath, of: FieldCondition, resources: tuple[str, ...]) ->
         at["field"].wrong(of.field, rule)
     else:
         for resource in resources:
-            found = list(_led_to(inspect.type_info(kind_of_plural(resource).struct), path))
+            found = list(_led_to(struct_type(kind_of_plural(resource).struct), path))
             if not found:
                 at["field"].wrong(of.field, f"must be a field of {resource}")
             elif of.operator not in _PRESENCE and not any(map(_is_plain, found)):

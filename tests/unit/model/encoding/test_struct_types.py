@@ -10,8 +10,9 @@ import pytest
 from msgspec import Meta, inspect
 
 from holdfast.model.encoding.json_guard import DEPTH_MAX
-from holdfast.model.encoding.unknown_fields import inner_types, integers_bounded
-from holdfast.model.meta import INT_MAX, Int, ManagedFields
+from holdfast.model.encoding.struct_types import inner_types, struct_type
+from holdfast.model.encoding.unknown_fields import integers_bounded
+from holdfast.model.meta import INT_MAX, Int, ManagedFields, ObjectMeta
 from holdfast.model.registry import KINDS, Kind
 
 
@@ -48,6 +49,21 @@ def test_only_managed_fields_take_any_json(kind: Kind) -> None:
 def test_types_keep_documents_within_the_depth(kind: Kind) -> None:
     """A document that decodes into the struct is never nested too deeply."""
     assert depth_of(inspect.type_info(kind.struct)) < DEPTH_MAX
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_description_is_that_of_msgspec_and_is_worked_out_once(kind: Kind) -> None:
+    """Kinds share the descriptions of the structs inside them."""
+    assert struct_type(kind.struct) == inspect.type_info(kind.struct)
+    assert struct_type(kind.struct) is struct_type(kind.struct)
+    [metadata] = [it.type for it in struct_type(kind.struct).fields if it.name == "metadata"]
+    assert metadata is struct_type(ObjectMeta)
+
+
+def test_a_struct_outside_of_the_kinds_is_described_too() -> None:
+    """Ledgers and the structs of a newer version are no part of a kind."""
+    assert struct_type(Bounded) == inspect.type_info(Bounded)
+    assert struct_type(Bounded) is struct_type(Bounded)
 
 
 class Bounded(msgspec.Struct):

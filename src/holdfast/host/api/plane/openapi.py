@@ -7,6 +7,7 @@ advertises `fieldValidation`, by which newer clients leave validation to the ser
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 
 import msgspec
 
@@ -94,13 +95,15 @@ def document_hash() -> str:
     return hashlib.sha256(v3_group()).hexdigest()[:32].upper()
 
 
+@cache
 def v3_group() -> bytes:
     """The document of holdfast.dev/v1."""
     return msgspec.json.encode(document())
 
 
+@cache
 def document() -> Schema:
-    """The v3 document as plain values, for the v2 document and for tests."""
+    """The v3 document as plain values, for the v2 document and for tests. Not to be changed."""
     paths: dict[str, Schema] = {}
     for resource in RESOURCES:
         paths |= _paths(resource)
