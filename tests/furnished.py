@@ -86,16 +86,16 @@ class Furnished:
             plane.create(PriorityClass(ObjectMeta(name=name), spec=spec))
         self.node = plane.node(gpus=2, capacity={"cpu": cpus, "memory": "32Gi"})
         self.web = plane.workload(replicas=8)
-        self._terms: dict[str, Term] = {}
+        self.terms: dict[str, Term] = {}
         self._ordinals = 0
 
     # Asking --------------------------------------------------------------------------------------
 
     def term(self, identity: Identity) -> Term:
         """The identity's own lease, taken once."""
-        if identity.name not in self._terms:
-            self._terms[identity.name] = self.plane.term(identity)
-        return self._terms[identity.name]
+        if identity.name not in self.terms:
+            self.terms[identity.name] = self.plane.term(identity)
+        return self.terms[identity.name]
 
     def ask(self, identity: Identity, request: Any) -> Any:
         """One request. Whatever the answer, the books must be right afterwards."""

@@ -86,7 +86,7 @@ class Plane:
         # Whether a test has damaged records; otherwise no decision may find any.
         self.damaged = False
         self._calls = self._operations = self._renewals = 0
-        self._repeated: dict[tuple[str, str], Any] = {}
+        self.repeated: dict[tuple[str, str], Any] = {}
         # Whether components' requests are given what they rest on where the test leaves it out.
         self.grounds = True
 
@@ -118,7 +118,7 @@ class Plane:
         for _ in range(STEPS_MAX):
             if not work:
                 break
-            self._perform(self.authority.step(work.pop(0), self.now), work, answers)
+            self.perform(self.authority.step(work.pop(0), self.now), work, answers)
         if not self.damaged:
             wrong = [it for it in answers.values() if isinstance(it, Refusal) and _in_doubt(it)]
             assert not wrong, f"a decision broke down: {wrong[0]}"
@@ -133,15 +133,15 @@ class Plane:
             return request
         # One that is sent again is the same again, whatever has changed since.
         named = identity.name, repr(request)
-        if getattr(request, "operation", "") and named in self._repeated:
-            return self._repeated[named]
-        grounded = self._repeated[named] = self._with_grounds(identity, request)
+        if getattr(request, "operation", "") and named in self.repeated:
+            return self.repeated[named]
+        grounded = self.repeated[named] = self._with_grounds(identity, request)
         return grounded
 
     def forget_requests(self) -> None:
         """None was sent yet, so that none is sent again: the store is another one from here on."""
         self._operations = self._renewals = 0
-        self._repeated.clear()
+        self.repeated.clear()
 
     def _with_grounds(self, identity: Identity, request: Any) -> Any:
         more: dict[str, Any] = {}
@@ -212,7 +212,8 @@ class Plane:
         )
         return msgspec.structs.replace(obj, metadata=metadata)
 
-    def _perform(self, effects: list[Any], work: list[Any], answers: dict[int, Any]) -> None:
+    def perform(self, effects: list[Any], work: list[Any], answers: dict[int, Any]) -> None:
+        """Perform what the authority wants: answers, transactions, and wake-ups at once."""
         for effect in effects:
             match effect:
                 case Answer(call=call, body=body):

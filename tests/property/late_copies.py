@@ -95,10 +95,10 @@ def fork(it: Furnished) -> Furnished:
     plane = copy.copy(it.plane)
     plane.store = it.plane.store.copy()
     plane.transactions = []
-    plane._repeated = dict(it.plane._repeated)
+    plane.repeated = dict(it.plane.repeated)
     twin = copy.copy(it)
     twin.plane = plane
-    twin._terms = dict(it._terms)
+    twin.terms = dict(it.terms)
     fresh(twin)
     return twin
 
@@ -108,10 +108,10 @@ def fresh(it: Furnished) -> None:
 
     It has been there for long, so that it knows how old revisions are.
     """
-    ages = it.plane.authority._revisions
+    revisions = copy.deepcopy(it.plane.authority.revisions)
     it.plane.seed += 1
     it.plane.authority = it.plane.new_authority()
-    it.plane.authority._revisions._notes = list(ages._notes)
+    it.plane.authority.revisions = revisions
 
 
 def contents(it: Furnished) -> dict[str, tuple[int, bytes]]:
@@ -121,7 +121,7 @@ def contents(it: Furnished) -> dict[str, tuple[int, bytes]]:
 
 
 def firsts(steps: int) -> Iterator[First]:
-    """Every copy that may be the first to take effect in a walk of so many steps."""
+    """Every copy that may be the first to take effect in a walk of this many steps."""
     for at in range(steps + 1):
         yield First("alone", at, at)
         yield First("batch", at, at)
@@ -209,8 +209,7 @@ class Walk:
         """Perform a transaction, and note it if it commits."""
         if not isinstance(effect, Txn):
             return None
-        flight = self.it.plane.authority._flight
-        self.together = max(self.together, len(flight.members) if flight is not None else 0)
+        self.together = max(self.together, self.it.plane.authority.in_flight)
         answer = self.it.plane.store.txn(effect.transaction, token=effect.token)
         if isinstance(answer, Committed):
             committed.append(effect.transaction)
@@ -265,7 +264,7 @@ class Walk:
         return answers
 
     def _deliver(self, copies: int) -> list[Any]:
-        """So many copies that arrive together, as they were sent, and not as they would be now."""
+        """Deliver copies that arrive together, as they were sent, and not as they would be now."""
         plane = self.it.plane
         if copies > 1:
             fresh(self.it)
@@ -294,7 +293,7 @@ class Walk:
             if any(isinstance(effect, Txn) and effect.token for effect in effects):
                 paused.work = effects
                 break
-            plane._perform(effects, paused.work, paused.answers)
+            plane.perform(effects, paused.work, paused.answers)
         fresh(self.it)
         return paused
 
@@ -302,8 +301,8 @@ class Walk:
         """What becomes of a copy when the transaction of its server reaches the store at last."""
         plane = self.it.plane
         held, paused.work = paused.work, []
-        plane._perform(held, paused.work, paused.answers)
+        plane.perform(held, paused.work, paused.answers)
         while paused.work:
             effects = paused.authority.step(paused.work.pop(0), plane.now)
-            plane._perform(effects, paused.work, paused.answers)
+            plane.perform(effects, paused.work, paused.answers)
         return paused.answers[1]

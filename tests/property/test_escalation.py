@@ -327,15 +327,15 @@ def test_the_check_notices_a_list_that_is_looked_at_in_part(
         play(hostile_plane(), (Identity("maya"),), [(1, attack)])
 
 
-def test_the_check_notices_that_a_tenants_own_groups_are_anybodys(
+def test_the_check_notices_that_any_user_may_be_in_a_tenants_own_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The flaw as it was: who spoke for service accounts could be in any group of the tenant."""
-    wanted = escalation._spoken_for
+    wanted = escalation.needed_impersonations
 
     def without_groups(token: Token) -> list[Permission]:
         return [it for it in wanted(token) if (it.resource, it.namespace) != ("groups", HOME)]
 
-    monkeypatch.setattr(escalation, "_spoken_for", without_groups)
+    monkeypatch.setattr(escalation, "needed_impersonations", without_groups)
     with pytest.raises(AssertionError):
         play_all(50)

@@ -129,6 +129,10 @@ class RevisionAges:
         # Ordered by revision and by time.
         self._notes: list[_Note] = []
 
+    def __len__(self) -> int:
+        """The number of notes that are kept."""
+        return len(self._notes)
+
     def observe(self, revision: int, now: Instant) -> None:
         """Note that the store answered as of this revision."""
         notes = self._notes

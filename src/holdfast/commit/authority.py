@@ -146,7 +146,8 @@ class Authority:
         self._settings, self._limits = settings, limits
         # Set by a server, which knows since when this authority is the only one.
         self.ages: Ages | None = None
-        self._revisions = RevisionAges()
+        # When this server saw which revision of the store.
+        self.revisions = RevisionAges()
         self._view = View()
         self._line: deque[WaitingRequest] = deque()
         self._flight: _Flight | None = None
@@ -181,6 +182,11 @@ class Authority:
     def idle(self) -> bool:
         """Whether nothing waits and nothing is in flight."""
         return not self._line and self._flight is None and self._loading is None
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests the transaction decides that is on its way to the store."""
+        return len(self._flight.members) if self._flight is not None else 0
 
     def _enqueue(self, asked: Asked) -> list[Any]:
         if len(self._line) >= QUEUE_MAX:
@@ -236,7 +242,7 @@ class Authority:
             waiting = self._line[0]
             luck = waiting.luck.again()
             context = Context(
-                waiting.identity, now, luck, self._settings, self.ages, self._revisions
+                waiting.identity, now, luck, self._settings, self.ages, self.revisions
             )
             draft = Draft(group)
             try:
@@ -324,7 +330,7 @@ class Authority:
 
     def _answered(self, answered: Answered, now: Instant) -> list[Any]:
         if isinstance(answered.body, Committed | CompareFailed):
-            self._revisions.observe(answered.body.revision, now)
+            self.revisions.observe(answered.body.revision, now)
         if self._loading is not None and answered.call == self._loading[0]:
             return self._loaded(answered.body)
         flight = self._flight

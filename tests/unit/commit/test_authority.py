@@ -193,7 +193,7 @@ def test_an_abandoned_request_is_not_decided() -> None:
     work: list[Any] = [Answered(first.call, plane.store.txn(first.transaction, token=first.token))]
     answers: dict[int, Any] = {}
     while work:
-        plane._perform(authority.step(work.pop(0), now), work, answers)
+        plane.perform(authority.step(work.pop(0), now), work, answers)
     assert sorted(answers) == [100, 101]
     assert all(isinstance(answer, Accepted) for answer in answers.values())
     assert authority.idle
@@ -215,7 +215,7 @@ def test_what_is_withdrawn_on_its_way_is_not_sent_again(came_of_it: str) -> None
     work: list[Any] = [Withdrawn((100,)), Answered(first.call, body)]
     answers: dict[int, Any] = {}
     while work:
-        plane._perform(authority.step(work.pop(0), now), work, answers)
+        plane.perform(authority.step(work.pop(0), now), work, answers)
     assert sorted(answers) == [101]
     made = [put.key for put in plane.transactions[-1].writes if isinstance(put, Put)]
     withdrawn, kept = (keys.key_of(asked.body.object) for asked in calls)

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.commit.ages import Ages
 from holdfast.commit.context import PlaneSettings
-from holdfast.commit.operations import Replayed, _dated, digest, operation_id, recall
+from holdfast.commit.operations import Replayed, digest, operation_id, recall
 from holdfast.model import keys
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.lifecycle import State
@@ -90,9 +90,14 @@ def test_an_operation_gets_a_revision_by_which_it_was_accepted_with_the_next_wri
     revisions = [past.revision for past in it.get(made).metadata.operations]
     assert revisions == [*sorted(revisions[:-1]), 0]
     assert 0 < revisions[0] < revisions[1] < revisions[2] < it.plane.store.revision
-    foreign = msgspec.structs.replace(it.get(made).metadata.operations[0], revision=10**9)
-    dated = _dated((foreign,), 70)
-    assert [past.revision for past in dated] == [70]
+
+    def move_to_another_store(tree: dict[str, Any]) -> None:
+        tree["metadata"]["operations"][0]["revision"] = 10**9
+
+    it.plane.damage(keys.key_of(made), move_to_another_store)
+    before = it.plane.store.revision
+    it.yes(ANN, Update(holding(3), operation="op-3"))
+    assert it.get(made).metadata.operations[0].revision == before
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def test_a_busy_store_does_not_fill_the_memory() -> None:
     ages = RevisionAges()
     for number in range(1, 4 * NOTES_MAX):
         ages.observe(number, at(number * NOTED_EVERY_MS))
-    assert len(ages._notes) <= NOTES_MAX
+    assert len(ages) <= NOTES_MAX
     now = at(4 * NOTES_MAX * NOTED_EVERY_MS)
     assert 3_600_000 <= ages.least_ms(1, now) <= now.monotonic_ms
 

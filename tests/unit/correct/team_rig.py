@@ -84,7 +84,7 @@ class Rig:
         self.untold: set[str] = set()
         # Kinds whose streams bring bookmarks, but no changes.
         self.lossy: set[str] = set()
-        self._bind_term: Term | None = None
+        self.bind_term: Term | None = None
         self.controllers: tuple[Controller, ...] = ()
         some = tuple(controllers) if controllers is not None else None
         self._only: tuple[type[Any], ...] = tuple(type(it) for it in some or ())
@@ -143,7 +143,7 @@ class Rig:
                 case Wake(name=name, at_ms=at_ms):
                     self.wakes[name] = at_ms
                 case Open(stream=stream, body=follow):
-                    self._open(stream, follow.plural, follow.since)
+                    self.open_stream(stream, follow.plural, follow.since)
                 case Leave(stream=stream):
                     self.streams.pop(stream, None)
                 case Ask():
@@ -153,7 +153,7 @@ class Rig:
 
     # The servers ---------------------------------------------------------------------------------
 
-    def _open(self, stream: int, plural: str, since: int | None) -> None:
+    def open_stream(self, stream: int, plural: str, since: int | None) -> None:
         revision = self.plane.store.revision
         self.streams[stream] = (plural, revision if since is None else since)
         if since is None:
@@ -245,8 +245,8 @@ class Rig:
 
     def bind_all(self) -> None:
         """A scheduler that binds what waits to the nodes in turn."""
-        if self._bind_term is None:
-            self._bind_term = self.plane.term(SCHEDULER)
+        if self.bind_term is None:
+            self.bind_term = self.plane.term(SCHEDULER)
         nodes = [
             it
             for it in self.all("nodes")
@@ -259,7 +259,7 @@ class Rig:
         ]
         for at, replica in enumerate(waiting):
             node = nodes[at % len(nodes)]
-            accepted(self.plane.ask(SCHEDULER, bind(replica, node, self._bind_term)))
+            accepted(self.plane.ask(SCHEDULER, bind(replica, node, self.bind_term)))
 
     def agents(self) -> None:
         """Agents that start what is bound and stop what is to stop, while heartbeats arrive."""

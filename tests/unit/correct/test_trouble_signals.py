@@ -140,7 +140,7 @@ def disconnected() -> list[Any]:
     rig = settled()
     rig.untold = {plural for it in rig.controllers for plural in it.follows}
     # No server takes the call either.
-    rig._open = lambda stream, plural, since: None  # type: ignore[method-assign]
+    rig.open_stream = lambda stream, plural, since: None  # type: ignore[method-assign]
     scaled(rig, 1)
     rig.run(31_000)
     # Servers still answer questions; a stale cache is no ground for a verdict.
@@ -180,7 +180,7 @@ def conflicts() -> list[Any]:
     rig = OnPlane()
     rig.plane.node("node-a")
     rig.start()
-    real = rig._answer
+    real = rig.answer_request
     tries: list[int] = []
 
     def answer(request: Any) -> Any:
@@ -189,7 +189,7 @@ def conflicts() -> list[Any]:
             return Refusal(Reason.NODE_FULL, "another was faster")
         return real(request)
 
-    rig._answer = answer  # type: ignore[method-assign]
+    rig.answer_request = answer  # type: ignore[method-assign]
     rig.works(3)
     rig.pass_time(600_000)
     assert len(tries) > 3

@@ -132,7 +132,7 @@ class Rig:
                     del self.streams[stream]
                 case Ask(call=call, body=body):
                     self.said.append(body)
-                    answer = self._answer(body)
+                    answer = self.answer_request(body)
                     if isinstance(answer, Silence):
                         self.waiting.append(effect)
                     else:
@@ -232,7 +232,7 @@ class Rig:
 
     # The authority -------------------------------------------------------------------------------
 
-    def _answer(self, request: Any) -> Any:
+    def answer_request(self, request: Any) -> Any:
         if self.is_cut_off:
             return Unavailable("no server is reachable")
         match request:

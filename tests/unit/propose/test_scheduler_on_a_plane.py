@@ -67,7 +67,7 @@ class OnPlane(Rig):
             events += [Departed(obj, self.revision) for key, obj in old.items() if key not in new]
             self._send_events(plural, *sorted(events, key=lambda each: each.revision))
 
-    def _answer(self, request: Any) -> Any:
+    def answer_request(self, request: Any) -> Any:
         if isinstance(request, Get):
             found = self.objects.get(request.plural, {}).get((request.namespace, request.name))
             return GetResult(found, self.revision)

@@ -39,13 +39,13 @@ class TranscriptRig(Rig):
         self.lines: list[str] = []
         super().__init__()
 
-    def _answer(self, request: Any) -> Any:
+    def answer_request(self, request: Any) -> Any:
         # The lease is not what these scripts are about, once it is held.
         is_recorded = not isinstance(request, RenewLease)
         if is_recorded:
             self.lines.append(f"{self.now_ms - START_MS:>8} {request_text(request)}")
         line = len(self.lines)
-        answer = super()._answer(request)
+        answer = super().answer_request(request)
         if is_recorded:
             # The effects of the answer's events are performed after it.
             self.lines.insert(line, f"         = {answer_text(answer)}")

@@ -144,7 +144,7 @@ def _no(context: Context, what: str, missing: str, instead: str, namespace: str)
 # Tokens -------------------------------------------------------------------------------------------
 
 
-def _spoken_for(token: Token) -> list[Permission]:
+def needed_impersonations(token: Token) -> list[Permission]:
     """The permissions that a token's creator needs: one for each name that the token stands for.
 
     The bindings of a tenant decide, now or later, what its users and groups may do. So the
@@ -173,7 +173,7 @@ def _token_refusal(draft: Draft, context: Context, token: Token) -> Refusal | No
         text = f"must have at most {GROUPS_MAX} items, has {count}"
         error = FieldError("spec.groups", "", text)
         return Refusal(Reason.INVALID, f"token {token.name}: {error}", causes=(error,))
-    for permission in _spoken_for(token):
+    for permission in needed_impersonations(token):
         if not is_permitted(draft, identity, permission):
             whom = f"{permission.resource} {permission.name}".strip()
             where = f" in {permission.namespace}" if permission.namespace else ""

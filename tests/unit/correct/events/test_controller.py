@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.correct.controller import Controller
+from holdfast.correct.events import controller as events_controller
 from holdfast.correct.events.controller import (
     EVENTS_BURST,
     EVENTS_PER_S,
@@ -15,7 +16,7 @@ from holdfast.correct.events.controller import (
     EventsController,
 )
 from holdfast.correct.garbage.controller import GarbageController
-from holdfast.correct.garbage.event_retention import EVENT_KEPT_MS, EVENTS_PER_TENANT_MAX
+from holdfast.correct.garbage.event_retention import EVENT_KEPT_MS
 from holdfast.correct.nodes.controller import NodesController
 from holdfast.correct.repair import RepairController
 from holdfast.correct.status import StatusController
@@ -244,14 +245,13 @@ def test_telling_comes_last() -> None:
     assert told(on)["web-0-0", "Restarted"] == 1
 
 
-def test_a_tenant_with_too_many_events_gets_no_new_one() -> None:
+def test_a_tenant_with_too_many_events_gets_no_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is there still counts. [B6]"""
     on = rig(WorkloadController())
     running(on)
     restarted(on)
     on.run()
-    controller = on.controller("events")
-    controller._counts["acme"] = EVENTS_PER_TENANT_MAX
+    monkeypatch.setattr(events_controller, "EVENTS_PER_TENANT_MAX", len(on.all("events")))
     restarted(on)
     on.ends(on.all("replicas")[0])
     on.run()

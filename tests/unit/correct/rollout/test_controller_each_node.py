@@ -107,9 +107,9 @@ def cordon(yard: Yard, name: str, *, cordoned: bool) -> None:
 
 def _bind_home(yard: Yard) -> None:
     """A scheduler that binds one per node where it belongs."""
-    if yard._bind_term is None:
-        yard._bind_term = yard.plane.term(SCHEDULER)
+    if yard.bind_term is None:
+        yard.bind_term = yard.plane.term(SCHEDULER)
     for it in yard.all("replicas"):
         if it.status.state is State.PENDING:
             node: Node = yard.get("nodes", home_of(it))
-            accepted(yard.plane.ask(SCHEDULER, bind(it, node, yard._bind_term)))
+            accepted(yard.plane.ask(SCHEDULER, bind(it, node, yard.bind_term)))

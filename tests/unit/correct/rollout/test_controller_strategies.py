@@ -85,11 +85,11 @@ def test_another_strategy_lets_go_of_births_that_recreate_held_back() -> None:
 
 def _bind_to(yard: Yard, name: str) -> None:
     """A scheduler that knows one node only."""
-    if yard._bind_term is None:
-        yard._bind_term = yard.plane.term(SCHEDULER)
+    if yard.bind_term is None:
+        yard.bind_term = yard.plane.term(SCHEDULER)
     for it in yard.all("replicas"):
         if it.status.state is State.PENDING:
-            accepted(yard.plane.ask(SCHEDULER, bind(it, yard.get("nodes", name), yard._bind_term)))
+            accepted(yard.plane.ask(SCHEDULER, bind(it, yard.get("nodes", name), yard.bind_term)))
 
 
 def test_recreate_does_not_go_back_over_what_is_healthy() -> None:
