@@ -53,7 +53,7 @@ def everything_happened(demanded: Collection[str], counts: Mapping[str, int]) ->
 def found_by_a_promise(mutant: Mutant, recorded: Path) -> None:
     """A bug is found by a promise that it breaks, not by breaking down."""
     finding = confirm(mutant, load(recorded), seeds_max=SEEDS_MAX)
-    assert finding.as_hoped(), finding
+    assert finding.is_expected(), finding
     assert finding.invariant not in (CRASHED, LIVELOCK, TOO_SHORT), finding
 
 
@@ -71,7 +71,7 @@ def all_found(
     """
     findings = {finding.mutant: finding for finding in load(recorded)}
     assert findings.keys() == {mutant.name for mutant in mutants}
-    wrong = [finding for finding in findings.values() if not finding.as_hoped()]
+    wrong = [finding for finding in findings.values() if not finding.is_expected()]
     assert not wrong, wrong
     seeds = sorted(finding.seeds for finding in findings.values() if not finding.benign)
     assert len(seeds) >= bugs_min, len(seeds)

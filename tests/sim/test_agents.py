@@ -10,7 +10,7 @@ import pytest
 from holdfast.sim.mutants import Mutant, load, search
 from holdfast.sim.run import attempt, find, run
 from holdfast.sim.world import World
-from holdfast.sim.worlds.agents.scenario import DEMANDED, Census
+from holdfast.sim.worlds.agents.scenario import DEMANDED, AgentCensus
 from holdfast.sim.worlds.end_to_end.checks import OneCopy
 from tests.scale import scaled, some_of
 from tests.sim.agents.bugs import AGENTS, AWAY, PORTS, STOPPING
@@ -46,7 +46,7 @@ def campaign() -> Campaign:
                 command = f"python -m holdfast.sim replay {name} --seed {seed}"
                 found.broken[command] = f"{broken.invariant}: {broken.message}"
             found.starts += world.checker(OneCopy).starts
-            for what, count in world.checker(Census).counts.items():
+            for what, count in world.checker(AgentCensus).counts.items():
                 found.counts[what] = found.counts.get(what, 0) + count
     return found
 

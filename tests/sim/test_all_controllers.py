@@ -12,9 +12,9 @@ from holdfast.sim.check import Violation
 from holdfast.sim.mutants import Mutant, load, search
 from holdfast.sim.run import find, play, run
 from holdfast.sim.world import World
-from holdfast.sim.worlds.all_controllers.scenario import DEMANDED, KeepingCensus
+from holdfast.sim.worlds.all_controllers.scenario import DEMANDED, AllControllersCensus
 from holdfast.sim.worlds.all_controllers.small_worlds import WORKLOADS
-from holdfast.sim.worlds.all_controllers.sweep_worlds import KINDS, main, swept
+from holdfast.sim.worlds.all_controllers.sweep_worlds import KINDS, main, sweep_workload
 from tests.scale import scaled, some_of
 from tests.sim.all_controllers.mutants import MUTANTS, RECORDED
 from tests.sim.all_controllers.planting import CALENDARS, CALM, DARK, ROLLING, WHOLE
@@ -56,7 +56,7 @@ def campaign() -> Campaign:
         except (Violation, InvariantBroken) as error:
             command = f"python -m holdfast.sim replay {WHOLE} --seed {seed}"
             found.broken[seed] = f"{error}; to repeat it: {command}"
-        for what, count in world.checker(KeepingCensus).counts.items():
+        for what, count in world.checker(AllControllersCensus).counts.items():
             found.counts[what] = found.counts.get(what, 0) + count
         found.injected += sum(world.injected.values())
     return found
@@ -100,8 +100,8 @@ def test_without_faults_no_controller_misses_anything() -> None:
     """The resync finds nothing that events did not bring. [E1, N6]"""
     world = World(1)
     play(find(CALM), world)
-    assert world.checker(KeepingCensus).missed == 0
-    assert world.checker(KeepingCensus).counts["started"] > 0
+    assert world.checker(AllControllersCensus).missed == 0
+    assert world.checker(AllControllersCensus).counts["started"] > 0
 
 
 # The sweep ----------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def test_one_fault_at_any_point_leads_to_the_undisturbed_end(workload: str) -> N
     each kind a few points here, and all of them in the long run. [I1, N5, N6]"""
     number = list(WORKLOADS).index(workload)
     for kind in ("crash", KINDS[1 + number % (len(KINDS) - 1)]):
-        done = swept(workload, kind, every=SWEEP_EVERY, first=7 * number)
+        done = sweep_workload(workload, kind, every=SWEEP_EVERY, first=7 * number)
         assert done.departures == ()
 
 

@@ -10,7 +10,7 @@ from holdfast.sim.check import Violation
 from holdfast.sim.mutants import Mutant, search
 from holdfast.sim.run import find, play, run
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.census import Census
+from holdfast.sim.worlds.authority.census import AuthorityCensus
 from tests.scale import scaled, some_of
 from tests.sim.authority.coverage import demanded, told
 from tests.sim.authority.mutants import MUTANTS, RECORDED
@@ -57,7 +57,7 @@ def campaign() -> Campaign:
         except (Violation, InvariantBroken) as error:
             command = f"python -m holdfast.sim replay {SCENARIO} --seed {seed}"
             found.broken[seed] = f"{error}; to repeat it: {command}"
-        _add(found.counts, world.checker(Census).counts)
+        _add(found.counts, world.checker(AuthorityCensus).counts)
         _add(found.injected, world.injected)
     return found
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast.sim.campaign import Summary, campaign
 from holdfast.sim.faults import KINDS
 from holdfast.sim.mutants import Mutant, confirm, load, search
-from holdfast.sim.run import drawn_plan, find, run
+from holdfast.sim.run import draw_plan, find, run
 from holdfast.sim.shrink import shrink
 from tests.scale import scaled
 from tests.sim.demo.mutants import MUTANTS, RECORDED
@@ -28,7 +28,7 @@ def summary() -> Summary:
 
 def test_the_demonstration_world_keeps_its_promises(summary: Summary) -> None:
     """Exactly once, one lamp, no stale epoch, true views, and all settles. [N5, N6]"""
-    assert summary.failed == [], summary.told()
+    assert summary.failed == [], summary.describe()
     assert summary.faults() > 80 * SEEDS
 
 
@@ -63,7 +63,7 @@ def test_a_failure_is_shrunk_to_a_plan_that_a_person_can_read(name: str) -> None
     seed = confirm(mutant, load(RECORDED), seeds_max=SEEDS_MAX).seed or 0
     with mutant.planted():
         scenario = find(mutant.scenario)
-        plan = drawn_plan(scenario, seed)
+        plan = draw_plan(scenario, seed)
         broken = run(scenario, seed, plan, tell=False).broken
         assert broken is not None
         small = shrink(scenario, seed, plan, broken, runs_max=150)

@@ -12,7 +12,7 @@ from holdfast.sim.check import Violation
 from holdfast.sim.mutants import Mutant, load, search
 from holdfast.sim.run import find, play, run
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.census import DEMANDED, Census
+from holdfast.sim.worlds.end_to_end.census import DEMANDED, EndToEndCensus
 from holdfast.sim.worlds.end_to_end.checks import OneCopy
 from tests.scale import scaled, some_of
 from tests.sim.authority.coverage import told
@@ -102,7 +102,7 @@ def campaign() -> Campaign:
             command = f"python -m holdfast.sim replay {name} --seed {seed}"
             found.broken[seed] = f"{error}; to repeat it: {command}"
         found.starts += world.checker(OneCopy).starts
-        _add(found.counts, world.checker(Census).counts)
+        _add(found.counts, world.checker(EndToEndCensus).counts)
         _add(found.injected, world.injected)
     return found
 
@@ -140,8 +140,8 @@ def test_without_faults_nobody_misses_anything(seed: int) -> None:
     """The resync finds nothing, no node is ever doubted, and no deadline strikes. [N6]"""
     world = World(seed)
     play(find(CALM), world)
-    counts = world.checker(Census).counts
-    assert world.checker(Census).missed == 0
+    counts = world.checker(EndToEndCensus).counts
+    assert world.checker(EndToEndCensus).missed == 0
     assert counts["started"] > 0
     doubts = ("node suspected", "node marked", "node fenced", "ended: DeadlinePassed")
     assert [what for what in doubts if counts.get(what)] == []

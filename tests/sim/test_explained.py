@@ -13,10 +13,10 @@ from holdfast.model.lifecycle import Actor, next_moves
 from holdfast.sim.check import Checker, Commit, Violation
 from holdfast.sim.mutants import rewrite
 from holdfast.sim.run import find, play
-from holdfast.sim.scenarios.asking import explained
+from holdfast.sim.scenarios.asking import explain_now
 from holdfast.sim.world import World
 from holdfast.sim.worlds.all_controllers.scenario import TIMING
-from holdfast.sim.worlds.authority.ledger_oracle import Books
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from tests.sim.all_controllers.planting import WHOLE
 
 # One of those in which replicas wait in most ways.
@@ -38,7 +38,7 @@ class Curious(Checker):
 
     def on_commit(self, world: World, commit: Commit) -> None:
         now_ms = world.now_us // 1000
-        books = world.checker(Books)
+        books = world.checker(StoreCopy)
         changed = [new for _, _, new in books.changed("objects/replicas/") if new is not None]
         if now_ms - self._asked_ms >= SWEEP_EVERY_MS:
             self._asked_ms, changed = now_ms, books.all("objects/replicas/")
@@ -50,7 +50,7 @@ class Curious(Checker):
 
     def _ask(self, world: World, replica: Replica) -> None:
         keyspace = world.stores["store"].keyspace
-        answer = explained(world, keyspace, keys.key_of(replica), TIMING, {})
+        answer = explain_now(world, keyspace, keys.key_of(replica), TIMING, {})
         if answer is None:
             return
         why = answer.finding.why.value

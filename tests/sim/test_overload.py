@@ -9,10 +9,10 @@ import os
 
 import pytest
 
-from holdfast.sim.catalogue import named
+from holdfast.sim.catalogue import find_entry
 from holdfast.sim.check import CRASHED, LIVELOCK
 from holdfast.sim.run import find, run
-from holdfast.sim.scenarios.sentences import Expectations, perform
+from holdfast.sim.scenarios.sentences import SentenceChecks, perform
 from holdfast.sim.world import World
 from tests.scale import some_of
 from tests.sim.scenarios.bugs import Bug
@@ -23,11 +23,11 @@ SEEDS = 12 if os.environ.get("HOLDFAST_STORM_LONG") else 1
 
 
 def play(name: str, seed: int) -> None:
-    played = perform(find(named(name).scenario), seed)
+    played = perform(find(find_entry(name).scenario), seed)
     assert played.broken is None, f"{name} seed {seed}: {played.broken}"
     assert all(outcome.evidence and not outcome.wrong for outcome in played.outcomes)
     for outcome in played.outcomes:
-        print(outcome.told())
+        print(outcome.describe())
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -53,11 +53,11 @@ def test_overload_shows_what_it_is_about(bug: Bug) -> None:
 def test_every_sentence_of_an_overload_has_a_bug() -> None:
     """A check that cannot fail is a defect. [N6]"""
     world = World(0)
-    find(named("overload").scenario).build(world)
-    assert {bug.sentence for bug in BUGS} == set(world.checker(Expectations).invariants)
+    find(find_entry("overload").scenario).build(world)
+    assert {bug.sentence for bug in BUGS} == set(world.checker(SentenceChecks).invariants)
 
 
 def test_a_seed_of_an_overload_means_the_same_run() -> None:
     """[N6]"""
-    scenario = find(named("overload-quarter").scenario)
+    scenario = find(find_entry("overload-quarter").scenario)
     assert run(scenario, 7).digest == run(scenario, 7).digest

@@ -8,8 +8,8 @@ import pytest
 from holdfast.sim.mutants import Mutant, load
 from holdfast.sim.run import attempt, find, run
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.census import Census
-from holdfast.sim.worlds.placing.checks import Split
+from holdfast.sim.worlds.end_to_end.census import EndToEndCensus
+from holdfast.sim.worlds.placing.checks import ShardLeases
 from tests.scale import scaled, some_of
 from tests.sim.findings import everything_happened, found_by_a_promise, looked_for
 from tests.sim.placing.mutants import MUTANTS, RECORDED
@@ -58,7 +58,7 @@ def campaign() -> Campaign:
         if broken is not None:
             found.broken[seed] = f"{broken}; holdfast sim run placing --seed {seed}"
         found.schedulers.add(sum(name.startswith("scheduler-") for name in world.cells))
-        for what, count in world.checker(Census).counts.items():
+        for what, count in world.checker(EndToEndCensus).counts.items():
             found.counts[what] = found.counts.get(what, 0) + count
     return found
 
@@ -83,8 +83,8 @@ def test_without_faults_no_scheduler_misses_anything() -> None:
     """[C7.7, N6]"""
     world = World(0)
     assert attempt(find(f"{WORLD}CALM"), world) is None
-    assert world.checker(Census).missed == 0
-    assert world.checker(Census).counts["accepted Bind"] > 0
+    assert world.checker(EndToEndCensus).missed == 0
+    assert world.checker(EndToEndCensus).counts["accepted Bind"] > 0
 
 
 @pytest.mark.timeout(600)
@@ -121,7 +121,7 @@ def test_shards_split_the_tenants_and_are_taken_over() -> None:
     for seed in SHARD_SEEDS:
         world = World(seed)
         assert attempt(find(f"{WORLD}SHARDS"), world) is None
-        acted = world.checker(Split).acted
+        acted = world.checker(ShardLeases).acted
         assert sorted(acted) == ["scheduler:shard-0-of-3", "scheduler:shard-2-of-3"]
         takeovers += sum(len(schedulers) == 2 for schedulers in acted.values())
     assert takeovers

@@ -11,10 +11,10 @@ import os
 
 import pytest
 
-from holdfast.sim.catalogue import named
+from holdfast.sim.catalogue import find_entry
 from holdfast.sim.check import CRASHED, LIVELOCK
 from holdfast.sim.run import find, run
-from holdfast.sim.scenarios.sentences import Expectations, perform
+from holdfast.sim.scenarios.sentences import SentenceChecks, perform
 from holdfast.sim.world import World
 from tests.scale import some_of
 from tests.sim.scenarios.bugs import Bug
@@ -30,11 +30,11 @@ only_long = pytest.mark.skipif(
 
 
 def play(name: str, seed: int) -> None:
-    played = perform(find(named(name).scenario), seed)
+    played = perform(find(find_entry(name).scenario), seed)
     assert played.broken is None, f"{name} seed {seed}: {played.broken}"
     assert all(outcome.evidence and not outcome.wrong for outcome in played.outcomes)
     for outcome in played.outcomes:
-        print(outcome.told())
+        print(outcome.describe())
 
 
 def is_found(bug: Bug) -> None:
@@ -68,8 +68,8 @@ def test_every_other_sentence_of_the_storm_can_become_untrue(bug: Bug) -> None:
 def test_every_sentence_of_the_storm_has_a_bug() -> None:
     """A check that cannot fail is a defect. [N6]"""
     world = World(0)
-    find(named(SMALL).scenario).build(world)
-    assert {bug.sentence for bug in BUGS} == set(world.checker(Expectations).invariants)
+    find(find_entry(SMALL).scenario).build(world)
+    assert {bug.sentence for bug in BUGS} == set(world.checker(SentenceChecks).invariants)
 
 
 @only_long
@@ -84,7 +84,7 @@ def test_a_plane_lives_through_other_storms(seed: int) -> None:
 @pytest.mark.timeout(600)
 def test_a_seed_of_the_storm_means_the_same_run() -> None:
     """[N6]"""
-    scenario = find(named(SMALL).scenario)
+    scenario = find(find_entry(SMALL).scenario)
     assert run(scenario, 7).digest == run(scenario, 7).digest
 
 

@@ -11,9 +11,9 @@ from holdfast.sim import campaign
 from holdfast.sim.catalogue import NAMES
 from holdfast.sim.check import CRASHED, LIVELOCK
 from holdfast.sim.plan import Plan
-from holdfast.sim.run import find, laws_of, run
-from holdfast.sim.scenarios.sentences import Expectations, perform
-from holdfast.sim.scenarios.stage import Stage
+from holdfast.sim.run import find, invariants_of, run
+from holdfast.sim.scenarios.example_plane import ExamplePlane
+from holdfast.sim.scenarios.sentences import SentenceChecks, perform
 from holdfast.sim.world import World
 from tests.scale import scaled, some_of
 from tests.sim.scenarios.bugs import BUGS as FIRST_BUGS
@@ -50,7 +50,7 @@ def test_a_sentence_is_untrue_of_a_plane_with_a_bug(
     bug: Bug, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By itself: no law of the stage helps it. [N6]"""
-    monkeypatch.setattr(Stage, "has_laws", False)
+    monkeypatch.setattr(ExamplePlane, "has_invariants", False)
     scenario = find(bug.mutant.scenario)
     with bug.mutant.planted():
         for seed in range(BUG_SEEDS):
@@ -68,7 +68,7 @@ def test_every_sentence_has_a_bug_that_makes_it_untrue() -> None:
     for example in EXAMPLES:
         world = World(0)
         find(example.scenario).build(world)
-        sentences |= set(world.checker(Expectations).invariants)
+        sentences |= set(world.checker(SentenceChecks).invariants)
     assert {bug.sentence for bug in BUGS} == sentences
 
 
@@ -119,7 +119,7 @@ def test_the_command_plays_a_world_by_its_laws(capsys: pytest.CaptureFixture[str
     assert main(["sim", "run", "authority", "--seed", "1"]) == 0
     said = capsys.readouterr().out
     (authority,) = (name for name in NAMES if name.name == "authority")
-    assert ", ".join(laws_of(find(authority.scenario))) in said
+    assert ", ".join(invariants_of(find(authority.scenario))) in said
     assert "violations" in said
 
 

@@ -9,8 +9,8 @@ from holdfast.sim.mutants import Mutant, confirm, load
 from holdfast.sim.run import attempt, find
 from holdfast.sim.world import World
 from holdfast.sim.worlds.versions.ledgers import Damage
-from holdfast.sim.worlds.versions.mixed import Met, Preserved
-from holdfast.sim.worlds.versions.rot import Confined
+from holdfast.sim.worlds.versions.mixed import PreservedFields, VersionsMet
+from holdfast.sim.worlds.versions.rot import ConfinedRecords
 from tests.scale import scaled
 from tests.sim.findings import SEEDS_MAX
 from tests.sim.versions.mutants import MUTANTS, RECORDED
@@ -40,7 +40,7 @@ class Campaign:
             if broken is not None:
                 self.broken[seed] = str(broken)
             self.rotten += world.injected.get("rot", 0)
-            for key in world.checker(Confined).met:
+            for key in world.checker(ConfinedRecords).met:
                 self.met[key] = self.met.get(key, 0) + 1
 
 
@@ -85,11 +85,11 @@ def test_parts_of_two_versions_keep_the_promises_and_the_field_of_the_newer_one(
     """INV1 to INV7, INV10 to INV12 at every commit, V1 to V5 after the faults. [N6]"""
     known = set(WRITERS)
     rewritten, promised, lives = 0, 0, dict.fromkeys(PARTS, 0)
-    met: set[Met] = set()
+    met: set[VersionsMet] = set()
     for seed in range(SEEDS):
         world = World(seed)
         assert attempt(find(MIXED), world) is None, seed
-        preserved = world.checker(Preserved)
+        preserved = world.checker(PreservedFields)
         rewritten, promised = rewritten + preserved.rewritten, promised + preserved.promised
         met |= preserved.met
         for part in PARTS:
@@ -117,7 +117,7 @@ def test_a_server_that_is_too_old_for_the_format_writes_nothing_once_it_is_raise
 def test_a_bug_planted_in_dealing_with_other_versions_is_found(mutant: Mutant) -> None:
     """That nobody breaks down is one of the promises here. [N6]"""
     finding = confirm(mutant, load(RECORDED), seeds_max=SEEDS_MAX)
-    assert finding.as_hoped(), finding
+    assert finding.is_expected(), finding
 
 
 def test_the_recorded_search_is_of_these_bugs() -> None:

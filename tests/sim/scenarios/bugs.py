@@ -7,7 +7,7 @@ import numpy as np
 
 from holdfast.model.requests import AcquireLease
 from holdfast.propose.binder import RefusalReaction
-from holdfast.sim.catalogue import named
+from holdfast.sim.catalogue import find_entry
 from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
 from tests.sim.authority.planting import handler
 
@@ -31,7 +31,7 @@ class Bug(msgspec.Struct, frozen=True):
 
 def bug(example: str, sentence: str, mistake: str, *plants: Plant) -> Bug:
     """A bug that makes one sentence untrue."""
-    return Bug(example, sentence, Mutant(sentence, mistake, named(example).scenario, plants))
+    return Bug(example, sentence, Mutant(sentence, mistake, find_entry(example).scenario, plants))
 
 
 # A scheduler that asked its own picture of a quota would not send what was just refused for it.

@@ -25,7 +25,7 @@ from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Fault, Prompted
 from holdfast.sim.world import World
-from holdfast.sim.worlds.agents.process_table import DISK_FULL, OVERDUE_MS, Table
+from holdfast.sim.worlds.agents.process_table import DISK_FULL, OVERDUE_MS, AgentProcesses
 
 ATTEMPT = Attempt("u1", 0)
 
@@ -49,7 +49,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.world = World(1)
-        self.table = Table(self.world, FenceTiming())
+        self.table = AgentProcesses(self.world, FenceTiming())
         self.cell = self.world.add("n1", Hand)
         self.world.run_until(1)
 

@@ -26,7 +26,7 @@ def test_a_campaign_sums_up_its_seeds() -> None:
     assert summary.virtual_ms == 3 * 61_000
     assert summary.faults() == summary.injected["crash"] + summary.injected["pause"] > 20
     assert summary.failed == []
-    assert "violations" in summary.told()
+    assert "violations" in summary.describe()
 
 
 def test_failing_seeds_are_printed_with_the_command_that_replays_them() -> None:
@@ -34,7 +34,7 @@ def test_failing_seeds_are_printed_with_the_command_that_replays_them() -> None:
     summary = campaign(FAILING.name, range(8))
     assert 1 <= len(summary.failed) < 8
     seed = summary.failed[0].seed
-    assert f"replay {FAILING.name} --seed {seed}" in summary.told()
+    assert f"replay {FAILING.name} --seed {seed}" in summary.describe()
 
 
 def test_a_campaign_can_stop_at_its_first_failures() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.errors import InvariantBroken
-from holdfast.sim.faults import MACHINE, Heal, Kind
+from holdfast.sim.faults import MACHINE, FaultKind, Heal
 from holdfast.sim.plan import Fault
 from holdfast.sim.world import World
 from tests.unit.sim.machines import Seen
@@ -20,7 +20,7 @@ def test_a_room_adds_kinds_of_faults_of_its_own() -> None:
         log.append(f"on {fault.amount}")
         return lambda: log.append("off")
 
-    world.faults.add("policy", Kind(MACHINE, strike))
+    world.faults.add("policy", FaultKind(MACHINE, strike))
     assert world.faults.aims()["policy"].names == ("m",)
     world.faults.schedule(Fault(10, "policy", "m", for_ms=5, amount=3))
     world.run_until(14_000)
@@ -29,7 +29,7 @@ def test_a_room_adds_kinds_of_faults_of_its_own() -> None:
     assert log == ["on 3", "off"]
     assert world.injected == {"policy": 1}
     with pytest.raises(InvariantBroken, match="a fault policy already"):
-        world.faults.add("policy", Kind(MACHINE, strike))
+        world.faults.add("policy", FaultKind(MACHINE, strike))
 
 
 def test_an_unknown_kind_is_refused_before_the_run() -> None:

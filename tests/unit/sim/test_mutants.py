@@ -66,9 +66,9 @@ def test_a_mutant_is_found_with_the_invariant_that_found_it_and_a_control_is_not
     control = Mutant("slow", "", HEALTHY.name, SLOW.plants, benign=True)
     found, spared = search(mutant, seeds_max=5), search(control, seeds_max=5)
     assert (found.invariant, found.seed, found.seeds) == ("BACK", 0, 1)
-    assert found.as_hoped()
+    assert found.is_expected()
     assert (spared.seed, spared.seeds) == (None, 5)
-    assert spared.as_hoped()
+    assert spared.is_expected()
     printed = table([found, spared])
     assert printed.splitlines()[1].split() == ["m", "BACK", "1", "0"]
     assert printed.splitlines()[2].split() == ["slow", "–", "5", "–", "benign"]
@@ -77,7 +77,7 @@ def test_a_mutant_is_found_with_the_invariant_that_found_it_and_a_control_is_not
 def test_a_control_that_alarms_and_a_bug_that_is_missed_are_called_out() -> None:
     """The table does not hide what went wrong. [N6]"""
     missed = search(SLOW, seeds_max=2)
-    assert not missed.as_hoped()
+    assert not missed.is_expected()
     assert "NOT AS HOPED" in table([missed])
 
 

@@ -12,7 +12,7 @@ from holdfast.sim import campaign
 from holdfast.sim.campaign import Artifact, replay_command, replay_file_command
 from holdfast.sim.check import TOO_SHORT, Checker, Settles, Violation
 from holdfast.sim.plan import Fault, Plan
-from holdfast.sim.run import Scenario, drawn_plan, find, play, run
+from holdfast.sim.run import Scenario, draw_plan, find, play, run
 from holdfast.sim.world import World
 from tests.unit.sim.small_world import FAILING, HEALTHY
 
@@ -23,7 +23,7 @@ def test_a_run_is_a_function_of_scenario_seed_and_plan() -> None:
     """The same three give the same digest; another seed another. [N6]"""
     assert run(HEALTHY, 1) == run(HEALTHY, 1)
     assert run(HEALTHY, 1).digest != run(HEALTHY, 2).digest
-    assert run(HEALTHY, 1, drawn_plan(HEALTHY, 1)) == run(HEALTHY, 1)
+    assert run(HEALTHY, 1, draw_plan(HEALTHY, 1)) == run(HEALTHY, 1)
 
 
 def test_a_broken_promise_is_reported_with_its_story_and_the_command_that_repeats_it() -> None:
@@ -32,7 +32,7 @@ def test_a_broken_promise_is_reported_with_its_story_and_the_command_that_repeat
     assert report.broken is not None
     assert report.broken.invariant == "BACK"
     assert report.broken.message == "from 6 back to 1"
-    text = report.told(replay_command(report.scenario, report.seed))
+    text = report.describe(replay_command(report.scenario, report.seed))
     assert "ticker crashes" in text
     assert text.endswith(
         "replay: python -m holdfast.sim replay tests.unit.sim.small_world:FAILING --seed 0"

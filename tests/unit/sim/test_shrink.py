@@ -5,16 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.sim.plan import Act, Fault, Plan
-from holdfast.sim.run import Broken, drawn_plan, run
+from holdfast.sim.run import BrokenInvariant, draw_plan, run
 from holdfast.sim.shrink import ENTRIES_GOAL, shrink
 from tests.unit.sim.small_world import FAILING
 
 
-def _failing_seed() -> tuple[int, Plan, Broken]:
+def _failing_seed() -> tuple[int, Plan, BrokenInvariant]:
     for seed in range(20):
         report = run(FAILING, seed, tell=False)
         if report.broken is not None:
-            return seed, drawn_plan(FAILING, seed), report.broken
+            return seed, draw_plan(FAILING, seed), report.broken
     raise AssertionError("no seed fails")
 
 
@@ -47,11 +47,11 @@ def test_another_promise_broken_on_the_way_is_not_mistaken_for_this_one() -> Non
 
     def runner(_scenario: object, _seed: int, plan: Plan) -> object:
         wanted = faults[13] in plan.faults and acts[57] in plan.acts
-        broken = Broken("INV1" if wanted else "INV2", "", 100)
+        broken = BrokenInvariant("INV1" if wanted else "INV2", "", 100)
         return msgspec.structs.replace(report, broken=broken)
 
     plan = Plan(1_000, 0, faults, acts)
-    small = shrink(FAILING, 0, plan, Broken("INV1", "", 100), runner=runner)  # type: ignore[arg-type]
+    small = shrink(FAILING, 0, plan, BrokenInvariant("INV1", "", 100), runner=runner)  # type: ignore[arg-type]
     assert small.plan.faults == (faults[13],)
     assert small.plan.acts == (acts[57],)
     assert small.plan.size() <= ENTRIES_GOAL

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.sim.event_engine import STORY_LINES_MAX, Trace
+from holdfast.sim.event_engine import TAIL_LINES_MAX, Trace
 
 
 def _digest(lines: list[str]) -> str:
@@ -37,9 +37,9 @@ def test_a_digest_does_not_depend_on_when_it_was_asked_for() -> None:
 def test_a_story_is_the_end_of_a_full_trace() -> None:
     """The last transitions are what a person reads first. [N6]"""
     trace = Trace(full=True, keep_text=True)
-    for number in range(STORY_LINES_MAX + 5):
+    for number in range(TAIL_LINES_MAX + 5):
         trace.detail(number, f"line {number} " + "x" * 1_000)
-    assert len(trace.story()) == STORY_LINES_MAX
-    assert f"line {STORY_LINES_MAX + 4} " in trace.story()[-1]
-    assert len(trace.story()[-1]) < 500
+    assert len(trace.tail()) == TAIL_LINES_MAX
+    assert f"line {TAIL_LINES_MAX + 4} " in trace.tail()[-1]
+    assert len(trace.tail()[-1]) < 500
     assert "line 0 " in trace.text()

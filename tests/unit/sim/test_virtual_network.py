@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.sim.cell import Host
 from holdfast.sim.virtual_clock import HostClock
-from holdfast.sim.virtual_network import LOCAL_US, REGION_US, Network, Path, Rule
+from holdfast.sim.virtual_network import LOCAL_US, REGION_US, Network, Path, PathFault
 
 
 class _Net:
@@ -49,7 +49,7 @@ def test_messages_overtake_each_other() -> None:
 def test_a_one_way_cut_leaves_the_way_back_open() -> None:
     """Partial and one-way partitions differ from symmetric ones. [N6]"""
     net = _Net()
-    lift = net.network.lay(Rule("cut", frozenset("a"), None))
+    lift = net.network.lay(PathFault("cut", frozenset("a"), None))
     assert net.path("a", "b").cut
     assert net.path("a", "c").cut
     assert not net.path("b", "a").cut
@@ -62,8 +62,8 @@ def test_those_who_are_cut_off_together_reach_each_other() -> None:
     """A region cut from the rest goes on inside. [N6]"""
     net = _Net()
     region = frozenset(("a", "b"))
-    net.network.lay(Rule("cut", region, None))
-    net.network.lay(Rule("cut", None, region))
+    net.network.lay(PathFault("cut", region, None))
+    net.network.lay(PathFault("cut", None, region))
     assert not net.path("a", "b").cut
     assert not net.path("b", "a").cut
     assert net.path("a", "c").cut
@@ -73,8 +73,8 @@ def test_those_who_are_cut_off_together_reach_each_other() -> None:
 def test_rules_that_overlap_are_lifted_one_by_one() -> None:
     """A way heals when the last fault over it does. [N6]"""
     net = _Net()
-    first = net.network.lay(Rule("cut", frozenset("a"), frozenset("b")))
-    second = net.network.lay(Rule("cut", None, frozenset("b")))
+    first = net.network.lay(PathFault("cut", frozenset("a"), frozenset("b")))
+    second = net.network.lay(PathFault("cut", None, frozenset("b")))
     path = net.path("a", "b")
     first()
     assert path.cut
@@ -86,8 +86,8 @@ def test_loss_and_duplication_strike_the_stated_share_and_are_counted() -> None:
     """A fault counts where it takes place. [N6]"""
     net = _Net()
     path = net.path("a", "b")
-    net.network.lay(Rule("loss", frozenset("a"), frozenset("b"), 300))
-    net.network.lay(Rule("duplicate", frozenset("a"), frozenset("b"), 500))
+    net.network.lay(PathFault("loss", frozenset("a"), frozenset("b"), 300))
+    net.network.lay(PathFault("duplicate", frozenset("a"), frozenset("b"), 500))
     copies = [len(net.arrivals(path)) for _ in range(4_000)]
     lost, doubled = copies.count(0), copies.count(2)
     assert 1_000 < lost < 1_400
@@ -100,10 +100,10 @@ def test_delay_adds_to_every_message_and_scatter_to_each_its_own() -> None:
     """Scatter is what reorders. [N6]"""
     net = _Net()
     path = net.path("a", "b")
-    lift = net.network.lay(Rule("delay", None, None, 1_000))
+    lift = net.network.lay(PathFault("delay", None, None, 1_000))
     assert all(net.arrivals(path)[0] >= 1_000_000 for _ in range(50))
     lift()
-    net.network.lay(Rule("scatter", None, None, 1_000))
+    net.network.lay(PathFault("scatter", None, None, 1_000))
     spread = [net.arrivals(path)[0] for _ in range(200)]
     assert min(spread) < 200_000
     assert max(spread) > 800_000

@@ -20,12 +20,12 @@ PATIENT = Probe(exec=_ASK, period_seconds=1, failure_threshold=40)
 READINESS = Probe(exec=_ASK, period_seconds=2, failure_threshold=2)
 LIVENESS = Probe(exec=_ASK, period_seconds=2, failure_threshold=2)
 # How long the farewell of work takes that says it in time.
-FAREWELL_MS = 1_500
+PRE_STOP_MS = 1_500
 # Of work that has the hiccups, so many questions in a row are answered before one is not.
 HICCUP_EVERY = 3
 
 
-class Sort(StrEnum):
+class BehaviourKind(StrEnum):
     """The sorts of work."""
 
     STEADY = "steady"
@@ -45,59 +45,59 @@ class Sort(StrEnum):
 
 
 PROBES = {
-    Sort.SLOW: Probes(startup=PATIENT, readiness=READINESS, liveness=LIVENESS),
-    Sort.STUCK: Probes(startup=IMPATIENT),
-    Sort.SULKS: Probes(readiness=READINESS, liveness=LIVENESS),
-    Sort.SICKENS: Probes(readiness=READINESS, liveness=LIVENESS),
-    Sort.HICCUPS: Probes(liveness=LIVENESS),
+    BehaviourKind.SLOW: Probes(startup=PATIENT, readiness=READINESS, liveness=LIVENESS),
+    BehaviourKind.STUCK: Probes(startup=IMPATIENT),
+    BehaviourKind.SULKS: Probes(readiness=READINESS, liveness=LIVENESS),
+    BehaviourKind.SICKENS: Probes(readiness=READINESS, liveness=LIVENESS),
+    BehaviourKind.HICCUPS: Probes(liveness=LIVENESS),
 }
 
 
-class Manner(msgspec.Struct, frozen=True, gc=False):
+class Behaviour(msgspec.Struct, frozen=True, gc=False):
     """What one command says."""
 
-    sort: Sort
+    kind: BehaviourKind
     at_ms: int
 
     @property
     def ends_itself(self) -> bool:
-        return self.sort in (Sort.CRASHES, Sort.FINISHES, Sort.EATS)
+        return self.kind in (BehaviourKind.CRASHES, BehaviourKind.FINISHES, BehaviourKind.EATS)
 
     def answers(self, kind: Check, age_ms: int, asked_before: int) -> bool:
         """Whether it gives a good answer to a probe."""
-        match self.sort:
-            case Sort.SLOW:
+        match self.kind:
+            case BehaviourKind.SLOW:
                 return age_ms >= self.at_ms
-            case Sort.STUCK:
+            case BehaviourKind.STUCK:
                 return kind is not Check.STARTUP
-            case Sort.SULKS:
+            case BehaviourKind.SULKS:
                 return kind is not Check.READINESS or age_ms < self.at_ms
-            case Sort.SICKENS:
+            case BehaviourKind.SICKENS:
                 return kind is not Check.LIVENESS or age_ms < self.at_ms
-            case Sort.HICCUPS:
+            case BehaviourKind.HICCUPS:
                 return asked_before % HICCUP_EVERY != HICCUP_EVERY - 1
         return True
 
     def ill_at_ms(self) -> int | None:
         """From which age on it is right to end it, if ever."""
-        match self.sort:
-            case Sort.STUCK:
+        match self.kind:
+            case BehaviourKind.STUCK:
                 return 0
-            case Sort.SICKENS:
+            case BehaviourKind.SICKENS:
                 return self.at_ms
         return None
 
     def is_ready(self, age_ms: int) -> bool:
         """Whether it is ready at an age."""
-        match self.sort:
-            case Sort.SLOW:
+        match self.kind:
+            case BehaviourKind.SLOW:
                 return age_ms >= self.at_ms
-            case Sort.SULKS:
+            case BehaviourKind.SULKS:
                 return age_ms < self.at_ms
-        return self.sort is not Sort.STUCK
+        return self.kind is not BehaviourKind.STUCK
 
 
-def manner_of(launch: Launch) -> Manner:
+def behaviour_of(launch: Launch) -> Behaviour:
     """How the work of a launch behaves."""
-    _, sort, at_ms = launch.template.command
-    return Manner(Sort(sort), int(at_ms))
+    _, kind, at_ms = launch.template.command
+    return Behaviour(BehaviourKind(kind), int(at_ms))

@@ -23,39 +23,39 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import Create, Update
 from holdfast.sim.plan import Act
 from holdfast.sim.randomness import between, pick
-from holdfast.sim.worlds.agents.behaviours import PROBES, Sort
+from holdfast.sim.worlds.agents.behaviours import PROBES, BehaviourKind
 from holdfast.sim.worlds.agents.secrets import ENV, FILES, NAME, secret
 from holdfast.sim.worlds.authority.people import TENANTS
-from holdfast.sim.worlds.authority.scripted_clients import Look
-from holdfast.sim.worlds.end_to_end.people import Customer
+from holdfast.sim.worlds.authority.scripted_clients import ObjectSnapshot
+from holdfast.sim.worlds.end_to_end.people import RestingOperator
 
 FAULTS_MS = 120_000
 WORKLOADS = 6
 # At which age each sort does what it is called after.
 _AGES_MS = {
-    Sort.CRASHES: (100, 3_000),
-    Sort.FINISHES: (1_000, 20_000),
-    Sort.EATS: (500, 6_000),
-    Sort.SLOW: (4_000, 15_000),
-    Sort.SULKS: (3_000, 20_000),
-    Sort.SICKENS: (4_000, 30_000),
+    BehaviourKind.CRASHES: (100, 3_000),
+    BehaviourKind.FINISHES: (1_000, 20_000),
+    BehaviourKind.EATS: (500, 6_000),
+    BehaviourKind.SLOW: (4_000, 15_000),
+    BehaviourKind.SULKS: (3_000, 20_000),
+    BehaviourKind.SICKENS: (4_000, 30_000),
 }
 
 
-class Owner(Customer):
+class WorkloadOwner(RestingOperator):
     """Makes workloads by their manner; the rest is the operator's trade."""
 
-    def _request(self, look: Look, act: dict[str, Any]) -> Any:
+    def _request(self, snapshot: ObjectSnapshot, act: dict[str, Any]) -> Any:
         match act["do"]:
             case "create":
                 return Create(workload_of(act))
             case "replace":
-                found = look.get(Secret, act["tenant"], NAME)
+                found = snapshot.get(Secret, act["tenant"], NAME)
                 if found is None:
                     return None
                 data = secret(act["tenant"], act["edition"], has_key=act["whole"]).data
                 return Update(msgspec.structs.replace(found, data=data))
-        return super()._request(look, act)
+        return super()._request(snapshot, act)
 
 
 def script(rng: Random) -> Sequence[Act]:
@@ -72,8 +72,13 @@ def script(rng: Random) -> Sequence[Act]:
 
 def stopping_script(rng: Random) -> Sequence[Act]:
     """Work that hangs and has a long grace, and somebody who keeps stopping it."""
-    hangs = {"manner": [Sort.HANGS.value, 0], "policy": "Always", "grace": 20, "replicas": 2}
-    own = {**hangs, "keep": False, "farewell": False}
+    hangs = {
+        "behaviour": [BehaviourKind.HANGS.value, 0],
+        "policy": "Always",
+        "grace": 20,
+        "replicas": 2,
+    }
+    own = {**hangs, "keep": False, "pre_stop": False}
     acts = [Act(500 + 200 * i, "operator", {**service(rng, i), **own}) for i in range(3)]
     acts += [
         Act(between(rng, 5_000, FAULTS_MS), "operator", {"do": "kill", "some": between(rng, 0, 99)})
@@ -107,35 +112,35 @@ def _replaced(rng: Random, edition: int) -> list[Act]:
 
 def service(rng: Random, number: int) -> dict[str, Any]:
     """A service of some manner, in words."""
-    sort = pick(rng, tuple(Sort))
-    policies = ("Always", "OnFailure", "Never") if sort in _ENDING else ("Always",)
+    kind = pick(rng, tuple(BehaviourKind))
+    policies = ("Always", "OnFailure", "Never") if kind in _ENDING else ("Always",)
     return {
         "do": "create",
         "name": f"w{number}",
         "tenant": pick(rng, TENANTS),
         "replicas": between(rng, 1, 2),
-        "manner": [sort.value, between(rng, *_AGES_MS.get(sort, (0, 0)))],
+        "behaviour": [kind.value, between(rng, *_AGES_MS.get(kind, (0, 0)))],
         "policy": pick(rng, policies),
         "keep": pick(rng, (False, False, True)),
         "grace": pick(rng, (1, 4, 20)),
-        "farewell": pick(rng, (False, True)),
+        "pre_stop": pick(rng, (False, True)),
         "sealed": pick(rng, (False, True)),
     }
 
 
-_ENDING = (Sort.FINISHES, Sort.EATS, Sort.CRASHES)
+_ENDING = (BehaviourKind.FINISHES, BehaviourKind.EATS, BehaviourKind.CRASHES)
 
 
 def workload_of(act: dict[str, Any]) -> Workload:
     """The workload that such words describe."""
-    sort, at_ms = act["manner"]
+    kind, at_ms = act["behaviour"]
     template = Template(
-        command=("work", sort, str(at_ms)),
+        command=("work", kind, str(at_ms)),
         env=ENV if act["sealed"] else (),
         files=FILES if act["sealed"] else (),
         resources=Resources(cpu="250m", memory="256Mi"),
-        probes=PROBES.get(Sort(sort), Probes()),
-        pre_stop=PreStop(exec=ExecAction(("farewell",))) if act["farewell"] else None,
+        probes=PROBES.get(BehaviourKind(kind), Probes()),
+        pre_stop=PreStop(exec=ExecAction(("farewell",))) if act["pre_stop"] else None,
         grace_seconds=act["grace"],
         restart=RestartPolicy(act["policy"]),
         on_disconnect=OnDisconnect.KEEP if act["keep"] else OnDisconnect.STOP,

@@ -24,13 +24,18 @@ from holdfast.agent.runtime_protocol import (
 )
 from holdfast.model.fence import FenceTiming
 from holdfast.sim.cell import Cell, Host
-from holdfast.sim.faults import HOST, Heal, Kind
+from holdfast.sim.faults import HOST, FaultKind, Heal
 from holdfast.sim.plan import Fault
 from holdfast.sim.randomness import between
 from holdfast.sim.world import World
-from holdfast.sim.worlds.agents.behaviours import FAREWELL_MS, Manner, Sort, manner_of
-from holdfast.sim.worlds.agents.secrets import is_shown
-from holdfast.sim.worlds.end_to_end.process_table import SIGKILL, Held, Processes
+from holdfast.sim.worlds.agents.behaviours import (
+    PRE_STOP_MS,
+    Behaviour,
+    BehaviourKind,
+    behaviour_of,
+)
+from holdfast.sim.worlds.agents.secrets import contains_secret
+from holdfast.sim.worlds.end_to_end.process_table import SIGKILL, HeldProcess, Processes
 
 FULL, STILL = "disk full", "shims still"
 DISK_FULL = "NotStarted: its directory cannot be prepared: no space left on device"
@@ -42,36 +47,36 @@ ADDRESSES = {"http": "10.0.0.1:20001", "rpc": "10.0.0.1:20002"}
 OPENS_MS = (0, 8_000)
 
 
-class Ordered(msgspec.Struct, frozen=True):
+class StopOrdered(msgspec.Struct, frozen=True):
     """A fact: an agent told work to stop, or to say farewell first."""
 
     host: str
     uid: str
     number: int
-    is_farewell: bool
+    is_pre_stop: bool
     within_ms: int
 
 
-class Refused(msgspec.Struct, frozen=True):
+class StartRefused(msgspec.Struct, frozen=True):
     """A fact: a start was refused by the machine."""
 
     host: str
     uid: str
 
 
-class Shown(msgspec.Struct, frozen=True):
+class SecretExposed(msgspec.Struct, frozen=True):
     """A fact: the value of a Secret was to be seen where it must not be."""
 
     where: str
 
 
-class Opened(msgspec.Struct, frozen=True):
+class PortOpened(msgspec.Struct, frozen=True):
     """A fact: work has opened one more of its ports, so long after its start."""
 
     after_ms: int
 
 
-class Table(Processes):
+class AgentProcesses(Processes):
     """See the module's docstring."""
 
     def __init__(self, world: World, timing: FenceTiming, *, opens_late: bool = False) -> None:
@@ -81,59 +86,59 @@ class Table(Processes):
         self.began_us: dict[Attempt, int] = {}
         self._asked: dict[Attempt, int] = {}
         # What waits at sockets that nobody reads at present.
-        self._waiting: dict[str, list[tuple[Held, Any]]] = {}
-        world.faults.add("disk_full", Kind(HOST, self._disk_full))
-        world.faults.add("shim_pause", Kind(HOST, self._shim_pause))
+        self._waiting: dict[str, list[tuple[HeldProcess, Any]]] = {}
+        world.faults.add("disk_full", FaultKind(HOST, self._disk_full))
+        world.faults.add("shim_pause", FaultKind(HOST, self._shim_pause))
 
-    def age_ms(self, held: Held) -> int:
+    def age_ms(self, held: HeldProcess) -> int:
         """For how long an attempt has run."""
         return (self._world.now_us - self.began_us[held.launch.attempt]) // 1000
 
-    def manner(self, held: Held) -> Manner:
-        return manner_of(held.launch)
+    def behaviour(self, held: HeldProcess) -> Behaviour:
+        return behaviour_of(held.launch)
 
     # Starting --------------------------------------------------------------------------------
 
     def _launch(self, cell: Cell, launch: Launch) -> None:
-        if is_shown(repr(launch)):
-            self._world.fact(Shown(f"the trace of {cell.name}"))
+        if contains_secret(repr(launch)):
+            self._world.fact(SecretExposed(f"the trace of {cell.name}"))
         if cell.host.things.get(FULL, 0):
-            self._world.fact(Refused(cell.host.name, launch.attempt.uid))
+            self._world.fact(StartRefused(cell.host.name, launch.attempt.uid))
             self._refuse(cell, launch, DISK_FULL)
             return
         super()._launch(cell, launch)
 
-    def _exec(self, _number: int, cell: Cell, held: Held) -> None:
+    def _exec(self, _number: int, cell: Cell, held: HeldProcess) -> None:
         self.began_us[held.launch.attempt] = self._world.now_us
         super()._exec(_number, cell, held)
-        manner = self.manner(held)
-        if held.is_running and manner.ends_itself:
-            self._after(cell.host, manner.at_ms, self._end_itself, cell.host, held)
+        behaviour = self.behaviour(held)
+        if held.is_running and behaviour.ends_itself:
+            self._after(cell.host, behaviour.at_ms, self._end_itself, cell.host, held)
 
-    def _begin(self, host: Host, held: Held) -> None:
+    def _begin(self, host: Host, held: HeldProcess) -> None:
         if self._opens_late:
             held.process = msgspec.structs.replace(held.process, addresses=ADDRESSES)
             held.unopened = tuple(ADDRESSES)
             self._after(host, between(self._rng, *OPENS_MS), self._open, host, held)
 
-    def _open(self, _number: int, host: Host, held: Held) -> None:
+    def _open(self, _number: int, host: Host, held: HeldProcess) -> None:
         if not held.is_running:
             return
         held.unopened = held.unopened[1:]
-        self._world.fact(Opened(self.age_ms(held)))
+        self._world.fact(PortOpened(self.age_ms(held)))
         for cell in host.cells:
             self._tell(host, cell, PortsOpened(held.launch.attempt, held.unopened))
         if held.unopened:
             self._after(host, between(self._rng, *OPENS_MS), self._open, host, held)
 
-    def _end_itself(self, _number: int, host: Host, held: Held) -> None:
+    def _end_itself(self, _number: int, host: Host, held: HeldProcess) -> None:
         if not held.is_running:
             return
         shim = held.shim
-        match self.manner(held).sort:
-            case Sort.FINISHES:
+        match self.behaviour(held).kind:
+            case BehaviourKind.FINISHES:
                 self._end(host, held, shim.ended("Exited"), code=0)
-            case Sort.EATS:
+            case BehaviourKind.EATS:
                 held.process = msgspec.structs.replace(held.process, oom_killed=True)
                 self._end(host, held, shim.ended("Killed"), signal=SIGKILL)
             case _:
@@ -144,23 +149,23 @@ class Table(Processes):
     def _probe(self, cell: Cell, probe: RunProbe) -> None:
         attempt, held = probe.attempt, self.table(cell.host).get(probe.attempt)
         if probe.kind is Check.PRE_STOP:
-            order = Ordered(cell.host.name, attempt.uid, attempt.number, True, probe.timeout_ms)
+            order = StopOrdered(cell.host.name, attempt.uid, attempt.number, True, probe.timeout_ms)
             self._world.fact(order)
         is_well, takes_ms = self._answer(probe, held)
         answer = Probed(attempt, probe.kind, is_well, "" if is_well else "no answer")
         self._after(cell.host, takes_ms, self._answered, (cell, cell.life), answer)
 
-    def _answer(self, probe: RunProbe, held: Held | None) -> tuple[bool, int]:
+    def _answer(self, probe: RunProbe, held: HeldProcess | None) -> tuple[bool, int]:
         """Whether it answers, and after how long; whoever does not, does not in time."""
         if held is None or not held.is_running:
             return False, 1
-        manner = self.manner(held)
+        behaviour = self.behaviour(held)
         if probe.kind is Check.PRE_STOP:
-            is_well = manner.sort is not Sort.HANGS and probe.timeout_ms >= FAREWELL_MS
-            return is_well, FAREWELL_MS if is_well else probe.timeout_ms
+            is_well = behaviour.kind is not BehaviourKind.HANGS and probe.timeout_ms >= PRE_STOP_MS
+            return is_well, PRE_STOP_MS if is_well else probe.timeout_ms
         asked = self._asked.get(probe.attempt, 0)
         self._asked[probe.attempt] = asked + 1
-        is_well = manner.answers(probe.kind, self.age_ms(held), asked)
+        is_well = behaviour.answers(probe.kind, self.age_ms(held), asked)
         return is_well, between(self._rng, *ANSWER_MS) if is_well else probe.timeout_ms
 
     def _answered(self, _number: int, to: tuple[Cell, int], answer: Probed) -> None:
@@ -170,7 +175,7 @@ class Table(Processes):
 
     # Shims that stand still --------------------------------------------------------------------
 
-    def _strike(self, _number: int, host: Host, held: Held) -> None:
+    def _strike(self, _number: int, host: Host, held: HeldProcess) -> None:
         if not host.things.get(STILL, 0):
             super()._strike(_number, host, held)
         elif held.is_running:
@@ -186,11 +191,11 @@ class Table(Processes):
 
     def _halt(self, cell: Cell, halt: Halt) -> None:
         attempt = halt.attempt
-        order = Ordered(cell.host.name, attempt.uid, attempt.number, False, halt.grace_ms)
+        order = StopOrdered(cell.host.name, attempt.uid, attempt.number, False, halt.grace_ms)
         self._world.fact(order)
         super()._halt(cell, halt)
 
-    def _stop(self, host: Host, held: Held, grace_ms: int) -> None:
+    def _stop(self, host: Host, held: HeldProcess, grace_ms: int) -> None:
         if not host.things.get(STILL, 0):
             super()._stop(host, held, grace_ms)
             return
@@ -200,7 +205,7 @@ class Table(Processes):
                 host, grace_ms + OVERDUE_MS, self._end_shim, (cell, cell.life), (host, held)
             )
 
-    def _end_shim(self, _number: int, by: tuple[Cell, int], what: tuple[Host, Held]) -> None:
+    def _end_shim(self, _number: int, by: tuple[Cell, int], what: tuple[Host, HeldProcess]) -> None:
         """Its agent, if it lives, sees to it: with the init of its world the work is gone, too."""
         (cell, life), (host, held) = by, what
         if held.is_running and cell.life == life and cell.ready:
@@ -243,5 +248,5 @@ class Table(Processes):
 
         return heal
 
-    def _is_stubborn(self, held: Held) -> bool:
-        return self.manner(held).sort is Sort.HANGS or super()._is_stubborn(held)
+    def _is_stubborn(self, held: HeldProcess) -> bool:
+        return self.behaviour(held).kind is BehaviourKind.HANGS or super()._is_stubborn(held)

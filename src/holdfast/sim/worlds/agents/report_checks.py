@@ -8,11 +8,11 @@ from holdfast.agent.runtime_protocol import Attempt
 from holdfast.model.lifecycle import STAGES, Stage, State
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
-from holdfast.sim.worlds.agents.process_table import Shown, Table
-from holdfast.sim.worlds.agents.secrets import KEY, NAME, is_shown
+from holdfast.sim.worlds.agents.process_table import AgentProcesses, SecretExposed
+from holdfast.sim.worlds.agents.secrets import KEY, NAME, contains_secret
 from holdfast.sim.worlds.agents.stop_checks import replica_of
-from holdfast.sim.worlds.authority.ledger_oracle import Books
-from holdfast.sim.worlds.end_to_end.process_table import Held, ProcessStarted
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
+from holdfast.sim.worlds.end_to_end.process_table import HeldProcess, ProcessStarted
 
 # What has been so for this long is in the status, when nothing disturbs.
 SAID_WITHIN_MS = 20_000
@@ -22,13 +22,13 @@ _SECRETS = "objects/secrets/"
 _READY = STAGES[STAGES.index(Stage.READY) :]
 
 
-class Status:
+class ReportedStatus:
     """C7.3, A4: who returns tells what runs, in which attempt, and whether it is ready.
 
     I5: and leaves nothing of what is gone.
     """
 
-    def __init__(self, books: Books, table: Table) -> None:
+    def __init__(self, books: StoreCopy, table: AgentProcesses) -> None:
         self._books, self._table = books, table
         self._gone_us: dict[str, int] = {}
 
@@ -54,11 +54,11 @@ class Status:
                     return f"{name} listens at {sorted(is_open)} and is told otherwise"
         return None
 
-    def _readiness(self, held: Held, age_ms: int, stage: Stage) -> str:
+    def _readiness(self, held: HeldProcess, age_ms: int, stage: Stage) -> str:
         """How it really is, if it has been for a while and is told otherwise."""
-        manner = self._table.manner(held)
-        is_ready = manner.is_ready(age_ms)
-        if manner.is_ready(age_ms - SAID_WITHIN_MS) is not is_ready:
+        behaviour = self._table.behaviour(held)
+        is_ready = behaviour.is_ready(age_ms)
+        if behaviour.is_ready(age_ms - SAID_WITHIN_MS) is not is_ready:
             return ""
         is_told = stage in _READY
         if is_told is is_ready:
@@ -80,12 +80,12 @@ class Status:
         return None
 
 
-class Addressed(Checker):
+class PublishedAddresses(Checker):
     """H1: no address is told before the work listens there; another tenant's work might."""
 
     invariants = ("H1",)
 
-    def __init__(self, books: Books, table: Table) -> None:
+    def __init__(self, books: StoreCopy, table: AgentProcesses) -> None:
         self._books, self._table = books, table
 
     def on_commit(self, world: World, commit: Commit) -> None:
@@ -99,28 +99,28 @@ class Addressed(Checker):
                     self.violated("H1", f"{new.name} does not listen at {sorted(early)} yet")
 
 
-class Sealing(Checker):
+class SecretConfinement(Checker):
     """B5: values of Secrets reach the work that refers to them, as they are now; nobody else."""
 
     invariants = ("B5",)
 
-    def __init__(self, books: Books, table: Table) -> None:
+    def __init__(self, books: StoreCopy, table: AgentProcesses) -> None:
         self._books, self._table = books, table
         # The editions of each tenant's Secret, and until when each was the present one.
         self._until_us: dict[str, dict[str, int]] = {}
         self._begun_us: dict[str, int] = {}
 
     def on_fact(self, world: World, fact: Any) -> None:
-        if isinstance(fact, Shown):
+        if isinstance(fact, SecretExposed):
             self.violated("B5", f"a Secret is to be seen in {fact.where}")
         if isinstance(fact, ProcessStarted):
             held = self._table.table(world.hosts[fact.host])[Attempt(fact.uid, fact.number)]
             value = held.launch.secrets.values.get(f"{NAME}/{KEY}")
             if value is not None:
-                self._given(world, fact, value)
+                self._check_value(world, fact, value)
             self._begun_us[fact.uid] = world.now_us
 
-    def _given(self, world: World, fact: ProcessStarted, value: str) -> None:
+    def _check_value(self, world: World, fact: ProcessStarted, value: str) -> None:
         present = self._books.now.get(f"{_SECRETS}{fact.namespace}/{NAME}")
         if present is not None and present.data.get(KEY) == value:
             return
@@ -131,7 +131,7 @@ class Sealing(Checker):
     def on_commit(self, world: World, commit: Commit) -> None:
         for change in commit.changes:
             is_secret = change.key.startswith(_SECRETS)
-            if not is_secret and change.value is not None and is_shown(change.value):
+            if not is_secret and change.value is not None and contains_secret(change.value):
                 self.violated("B5", f"a Secret is to be seen in {change.key}")
         for _, old, _new in self._books.changed(_SECRETS):
             if old is not None and KEY in old.data:

@@ -34,20 +34,29 @@ from holdfast.sim.check import Checker, Commit, Settles
 from holdfast.sim.plan import LATENESS, SELDOM_LATE, Act, Hazard, calendar_steps
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.agents.observers import Wellbeing, listened
-from holdfast.sim.worlds.agents.people import FAULTS_MS, Owner, script, stopping_script
-from holdfast.sim.worlds.agents.process_table import Opened, Ordered, Refused, Table
-from holdfast.sim.worlds.agents.report_checks import Addressed, Sealing, Status
+from holdfast.sim.worlds.agents.observers import AgentAvailability, tapped_agent
+from holdfast.sim.worlds.agents.people import FAULTS_MS, WorkloadOwner, script, stopping_script
+from holdfast.sim.worlds.agents.process_table import (
+    AgentProcesses,
+    PortOpened,
+    StartRefused,
+    StopOrdered,
+)
+from holdfast.sim.worlds.agents.report_checks import (
+    PublishedAddresses,
+    ReportedStatus,
+    SecretConfinement,
+)
 from holdfast.sim.worlds.agents.secrets import secret
-from holdfast.sim.worlds.agents.start_checks import Backoff, Counted
-from holdfast.sim.worlds.agents.stop_checks import Ending, Graceful, Rightful
-from holdfast.sim.worlds.authority.ledger_oracle import Books
+from holdfast.sim.worlds.agents.start_checks import RestartBackoff, RestartCounts
+from holdfast.sim.worlds.agents.stop_checks import GracefulStops, StopDeadlines, StopReasons
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.authority.scenario import admit, furnish
-from holdfast.sim.worlds.authority.scripted_clients import SERVERS as HANDS_SERVERS
-from holdfast.sim.worlds.authority.scripted_clients import Tell
-from holdfast.sim.worlds.end_to_end.checks import OneCopy, Proven
+from holdfast.sim.worlds.authority.scenario import create_defaults, create_objects
+from holdfast.sim.worlds.authority.scripted_clients import SERVERS as CLIENT_SERVERS
+from holdfast.sim.worlds.authority.scripted_clients import StateFact
+from holdfast.sim.worlds.end_to_end.checks import OneCopy, ReleasedAfterStop
 from holdfast.sim.worlds.end_to_end.node_checks import Reborn
 from holdfast.sim.worlds.end_to_end.process_table import (
     KILL_MS,
@@ -87,10 +96,10 @@ DEMANDED = (
 )
 
 
-class Census(Checker):
+class AgentCensus(Checker):
     """Finds nothing; counts."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self._books = books
         self.counts: dict[str, int] = {}
 
@@ -103,11 +112,11 @@ class Census(Checker):
                 self._count("started again" if number else "started")
             case ProcessEnded(why=why):
                 self._count(f"ended: {why}")
-            case Ordered(is_farewell=is_farewell):
-                self._count("farewell" if is_farewell else "halted")
-            case Refused():
+            case StopOrdered(is_pre_stop=is_pre_stop):
+                self._count("farewell" if is_pre_stop else "halted")
+            case StartRefused():
                 self._count("start refused")
-            case Opened(after_ms=after_ms):
+            case PortOpened(after_ms=after_ms):
                 self._count("port opened late" if after_ms > OPENING_MS else "port opened")
             case Adopted():
                 self._count("adopted")
@@ -198,53 +207,59 @@ _STOPPING_HAZARDS = (
 def build(world: World, *, is_away: bool = False, opens_late: bool = False) -> None:
     """Two servers over one store, a scheduler, a team of controllers, two nodes with work."""
     keyspace, settings = Keyspace(), PlaneSettings(fence=TIMING)
-    furnish(keyspace, world.seed)
-    admit(keyspace, world.seed, [secret(tenant, 0) for tenant in TENANTS])
+    create_defaults(keyspace, world.seed)
+    create_objects(keyspace, world.seed, [secret(tenant, 0) for tenant in TENANTS])
     world.add_store(keyspace=keyspace)
-    world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
-    table = Table(world, TIMING, opens_late=opens_late)
+    world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
+    table = AgentProcesses(world, TIMING, opens_late=opens_late)
     for name in SERVER_NAMES:
         identity = f"system:server:{name}"
         world.add(name, lambda seat: SimServer(seat, settings), store="store", identity=identity)
     world.balance(SERVERS, SERVER_NAMES)
-    world.balance(HANDS_SERVERS, SERVER_NAMES)
+    world.balance(CLIENT_SERVERS, SERVER_NAMES)
     world.add(
         "scheduler", lambda seat: Scheduler("main", seat.rng), identity="system:scheduler:main"
     )
-    world.add("controllers", _team, identity="system:controllers")
+    world.add("controllers", _controllers, identity="system:controllers")
     for number, node in enumerate(NODES):
         _add_agent(world, node, f"eu-{number}")
-    world.add("operator", lambda seat: Owner(seat, ADMIN.name), store="store", identity=ADMIN)
+    world.add(
+        "operator", lambda seat: WorkloadOwner(seat, ADMIN.name), store="store", identity=ADMIN
+    )
     _add_checkers(world, keyspace, table)
     if is_away:
-        world.post(AWAY_FROM_MS * 1000, _go_away, world, None)
+        world.post(AWAY_FROM_MS * 1000, _pause_servers, world, None)
 
 
-def _team(seat: Seat) -> ControllerRunner:
+def _controllers(seat: Seat) -> ControllerRunner:
     return ControllerRunner(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
 
 
 def _add_agent(world: World, node: str, zone: str) -> None:
     facts = NodeFacts(region="eu", zone=zone, capacity={"cpu": "4", "memory": "16Gi"})
     make: Callable[[Seat], Agent] = lambda seat: Agent(node, facts, seat.rng)  # noqa: E731
-    world.add(node, listened(node, make), identity=f"system:node:{node}")
+    world.add(node, tapped_agent(node, make), identity=f"system:node:{node}")
 
 
-def _go_away(_number: int, world: World, _: None) -> None:
+def _pause_servers(_number: int, world: World, _: None) -> None:
     for name in SERVER_NAMES:
         world.pause_for(world.cells[name], AWAY_MS)
 
 
-def _add_checkers(world: World, keyspace: Keyspace, table: Table) -> None:
-    books = Books()
+def _add_checkers(world: World, keyspace: Keyspace, table: AgentProcesses) -> None:
+    books = StoreCopy()
     books.learn(tuple(keyspace.range("", keys.END).records))
-    wellbeing, status = Wellbeing(world, NODES, TIMING), Status(books, table)
+    availability, status = AgentAvailability(world, NODES, TIMING), ReportedStatus(books, table)
     # The books are first: the others read in them what the commit has changed.
-    world.check(books, wellbeing, OneCopy(books, table), Proven(books, table))
-    world.check(Reborn(books, table), Ending(world, table, wellbeing, TIMING))
-    world.check(Backoff(world, books, table, wellbeing), Counted(books, table))
-    world.check(Rightful(world, books, table, wellbeing), Graceful(books, table, wellbeing))
-    world.check(Sealing(books, table), Addressed(books, table), Census(books))
+    world.check(books, availability, OneCopy(books, table), ReleasedAfterStop(books, table))
+    world.check(Reborn(books, table), StopDeadlines(world, table, availability, TIMING))
+    world.check(RestartBackoff(world, books, table, availability), RestartCounts(books, table))
+    world.check(
+        StopReasons(world, books, table, availability), GracefulStops(books, table, availability)
+    )
+    world.check(
+        SecretConfinement(books, table), PublishedAddresses(books, table), AgentCensus(books)
+    )
     world.check(
         Settles("C7.3", status.missing, within_ms=TOLD_WITHIN_MS),
         Settles("I5", status.left, within_ms=TOLD_WITHIN_MS),

@@ -24,7 +24,7 @@ def secret(tenant: str, edition: int, *, has_key: bool = True) -> Secret:
     )
 
 
-def is_shown(text: str | bytes) -> bool:
+def contains_secret(text: str | bytes) -> bool:
     """Whether a value is to be seen in a text."""
     if isinstance(text, bytes):
         return MARK.encode() in text or _SEALED.encode() in text

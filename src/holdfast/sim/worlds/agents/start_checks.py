@@ -14,10 +14,10 @@ from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.lifecycle import State
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
-from holdfast.sim.worlds.agents.observers import Wellbeing, every
-from holdfast.sim.worlds.agents.process_table import Refused, Table
+from holdfast.sim.worlds.agents.observers import AgentAvailability, every
+from holdfast.sim.worlds.agents.process_table import AgentProcesses, StartRefused
 from holdfast.sim.worlds.agents.secrets import KEY, NAME
-from holdfast.sim.worlds.authority.ledger_oracle import Books
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.end_to_end.process_table import ProcessEnded, ProcessStarted
 
 # The law as it is meant to be, whatever the code under test makes of it.
@@ -28,7 +28,7 @@ SLACK_MS = 60_000
 _NEARLY, _ROUNDING_MS = 0.999, 3
 
 
-class End(msgspec.Struct):
+class AttemptEnd(msgspec.Struct):
     """How an attempt ended, as the agent that started it was told."""
 
     host: str
@@ -38,15 +38,17 @@ class End(msgspec.Struct):
     at_us: int
 
 
-class Backoff(Checker):
+class RestartBackoff(Checker):
     """E5: after each quick end the pause is longer. C7.6: it has a bound, and is kept."""
 
     invariants = ("E5", "C7.6")
 
-    def __init__(self, world: World, books: Books, table: Table, wellbeing: Wellbeing) -> None:
-        self._books, self._table, self._wellbeing = books, table, wellbeing
+    def __init__(
+        self, world: World, books: StoreCopy, table: AgentProcesses, availability: AgentAvailability
+    ) -> None:
+        self._books, self._table, self._availability = books, table, availability
         self._begun: dict[str, tuple[str, int, int]] = {}
-        self._ends: dict[str, End] = {}
+        self._ends: dict[str, AttemptEnd] = {}
         # How often anything of a replica failed, as a bound for how long its pause may be.
         self._failures: dict[str, int] = {}
         self._waits_us: dict[str, int] = {}
@@ -57,7 +59,7 @@ class Backoff(Checker):
             self._started(world, fact)
         elif isinstance(fact, ProcessEnded):
             self._ended(world, fact)
-        elif isinstance(fact, Refused):
+        elif isinstance(fact, StartRefused):
             self._failures[fact.uid] = self._failures.get(fact.uid, 0) + 1
 
     def _started(self, world: World, fact: ProcessStarted) -> None:
@@ -88,7 +90,7 @@ class Backoff(Checker):
             return
         if world.now_us - at_us >= _STEADY_US:
             count = 0
-        self._ends[fact.uid] = End(host, life, count + 1, world.now_us)
+        self._ends[fact.uid] = AttemptEnd(host, life, count + 1, world.now_us)
 
     def _look(self, world: World) -> None:
         running = {held.launch.attempt.uid for _, held in self._table.running()}
@@ -99,7 +101,7 @@ class Backoff(Checker):
                 continue
             waiting[uid] = self._waits_us.get(uid, world.now_us)
             node = replica.status.binding.node
-            waited_ms = self._wellbeing.well_ms(world, node, waiting[uid])
+            waited_ms = self._availability.available_ms(world, node, waiting[uid])
             pause_ms = min(_MOST_MS, _LEAST_MS << min(self._failures.get(uid, 0), 12))
             if waited_ms > pause_ms + SLACK_MS:
                 self.violated("C7.6", f"{replica.name} has not been started for {waited_ms} ms")
@@ -122,7 +124,7 @@ class Backoff(Checker):
         )
 
 
-class Counted(Checker):
+class RestartCounts(Checker):
     """M1: attempts and restarts are counted, and never backwards.
 
     H1: what has done its work, or may be tried once only, is not started again; and only what ended
@@ -131,7 +133,7 @@ class Counted(Checker):
 
     invariants = ("M1", "H1")
 
-    def __init__(self, books: Books, table: Table) -> None:
+    def __init__(self, books: StoreCopy, table: AgentProcesses) -> None:
         self._books, self._table = books, table
         self._numbers: dict[str, int] = {}
         self._over: set[str] = set()

@@ -12,11 +12,11 @@ from holdfast.model.lifecycle import State
 from holdfast.sim.cell import Host
 from holdfast.sim.check import Checker
 from holdfast.sim.world import World
-from holdfast.sim.worlds.agents.behaviours import FAREWELL_MS, Sort
-from holdfast.sim.worlds.agents.observers import LOOK_MS, Wellbeing, every
-from holdfast.sim.worlds.agents.process_table import Ordered, Table
-from holdfast.sim.worlds.authority.ledger_oracle import Books
-from holdfast.sim.worlds.end_to_end.process_table import KILL_MS, Held, ProcessEnded
+from holdfast.sim.worlds.agents.behaviours import PRE_STOP_MS, BehaviourKind
+from holdfast.sim.worlds.agents.observers import LOOK_MS, AgentAvailability, every
+from holdfast.sim.worlds.agents.process_table import AgentProcesses, StopOrdered
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
+from holdfast.sim.worlds.end_to_end.process_table import KILL_MS, HeldProcess, ProcessEnded
 
 _GONE = (NodePhase.FENCED, NodePhase.LOST)
 _LIVES = (State.BOUND, State.RUNNING, State.UNKNOWN)
@@ -26,14 +26,14 @@ ILL_MS = 45_000
 _LATE_MS = 500
 
 
-def replica_of(books: Books, held: Held) -> Replica | None:
+def replica_of(books: StoreCopy, held: HeldProcess) -> Replica | None:
     """The replica of a piece of work, if it is still there."""
     launch = held.launch
     found = books.now.get(f"objects/replicas/{launch.namespace}/{launch.name}")
     return found if found is not None and found.metadata.uid == launch.attempt.uid else None
 
 
-def is_of_this_life(books: Books, replica: Replica, node: str) -> bool:
+def is_of_this_life(books: StoreCopy, replica: Replica, node: str) -> bool:
     """Whether a replica is bound to the life that a node lives now."""
     binding, known = replica.status.binding, books.now.get(f"objects/nodes/{node}")
     if binding is None or known is None or known.status.phase in _GONE:
@@ -42,7 +42,7 @@ def is_of_this_life(books: Books, replica: Replica, node: str) -> bool:
     return here == (binding.node, binding.node_uid, binding.node_incarnation)
 
 
-class Rightful(Checker):
+class StopReasons(Checker):
     """H4: a probe that fails now and then, or says only that work is not ready, ends nothing.
 
     H3: what does not live any more is restarted.
@@ -50,12 +50,14 @@ class Rightful(Checker):
 
     invariants = ("H3", "H4")
 
-    def __init__(self, world: World, books: Books, table: Table, wellbeing: Wellbeing) -> None:
-        self._books, self._table, self._wellbeing = books, table, wellbeing
+    def __init__(
+        self, world: World, books: StoreCopy, table: AgentProcesses, availability: AgentAvailability
+    ) -> None:
+        self._books, self._table, self._availability = books, table, availability
         every(world, 1_000, self._look)
 
     def on_fact(self, world: World, fact: Any) -> None:
-        if not isinstance(fact, Ordered):
+        if not isinstance(fact, StopOrdered):
             return
         held = self._table.table(world.hosts[fact.host]).get(Attempt(fact.uid, fact.number))
         if held is None or not held.is_running or held.is_stopping:
@@ -66,50 +68,52 @@ class Rightful(Checker):
         is_wanted = replica.status.state in _LIVES
         is_here = is_of_this_life(self._books, replica, fact.host)
         if is_wanted and is_here and not self._is_ill(held):
-            sort = self._table.manner(held).sort.value
-            self.violated("H4", f"{held.launch.name}, which is {sort} and wanted, is stopped")
+            kind = self._table.behaviour(held).kind.value
+            self.violated("H4", f"{held.launch.name}, which is {kind} and wanted, is stopped")
 
-    def _is_ill(self, held: Held) -> bool:
-        ill_at_ms = self._table.manner(held).ill_at_ms()
+    def _is_ill(self, held: HeldProcess) -> bool:
+        ill_at_ms = self._table.behaviour(held).ill_at_ms()
         return ill_at_ms is not None and self._table.age_ms(held) >= ill_at_ms
 
     def _look(self, world: World) -> None:
         for host, held in self._table.running():
-            ill_at_ms = self._table.manner(held).ill_at_ms()
+            ill_at_ms = self._table.behaviour(held).ill_at_ms()
             if ill_at_ms is None or held.is_stopping:
                 continue
             ill_us = self._table.began_us[held.launch.attempt] + ill_at_ms * 1000
-            ill_ms = self._wellbeing.well_ms(world, host.name, ill_us)
+            ill_ms = self._availability.available_ms(world, host.name, ill_us)
             if ill_ms > ILL_MS:
                 self.violated("H3", f"{held.launch.name} has been ill for {ill_ms} ms")
 
 
-class Graceful(Checker):
+class GracefulStops(Checker):
     """G4: work that is told to stop says farewell first, and has its grace once."""
 
     invariants = ("G4",)
 
-    def __init__(self, books: Books, table: Table, wellbeing: Wellbeing) -> None:
-        self._books, self._table, self._wellbeing = books, table, wellbeing
+    def __init__(
+        self, books: StoreCopy, table: AgentProcesses, availability: AgentAvailability
+    ) -> None:
+        self._books, self._table, self._availability = books, table, availability
         # When each attempt was first told, in which life of the agent, and when to say farewell.
         self._told: dict[Attempt, tuple[int, int]] = {}
-        self._farewells: dict[Attempt, tuple[int, Ordered]] = {}
+        self._pre_stops: dict[Attempt, tuple[int, StopOrdered]] = {}
         # By when it is to be gone, whoever told it so and whoever lives since.
         self._stop_by_us: dict[Attempt, int] = {}
 
     def on_fact(self, world: World, fact: Any) -> None:
-        if isinstance(fact, Ordered):
+        if isinstance(fact, StopOrdered):
             attempt, life = Attempt(fact.uid, fact.number), world.cells[fact.host].life
             held = self._table.table(world.hosts[fact.host]).get(attempt)
             if held is None or not held.is_running:
                 return
-            if fact.is_farewell:
-                self._farewells[attempt] = (world.now_us, fact)
+            if fact.is_pre_stop:
+                self._pre_stops[attempt] = (world.now_us, fact)
             else:
                 by_us = world.now_us + fact.within_ms * 1000
                 self._stop_by_us[attempt] = min(by_us, self._stop_by_us.get(attempt, by_us))
                 if not held.is_stopping:
-                    self._halted(world, fact, held)
+                    self._check_pre_stop(world, fact, held)
             if self._told.get(attempt, (life, 0))[0] == life:
                 self._told.setdefault(attempt, (life, world.now_us))
             else:
@@ -117,50 +121,52 @@ class Graceful(Checker):
         elif isinstance(fact, ProcessEnded):
             self._ended(world, fact)
 
-    def _halted(self, world: World, fact: Ordered, held: Held) -> None:
+    def _check_pre_stop(self, world: World, fact: StopOrdered, held: HeldProcess) -> None:
         replica, attempt = replica_of(self._books, held), held.launch.attempt
         began_us = self._table.began_us[attempt]
         if replica is None or not held.launch.template.pre_stop or not fact.within_ms:
             return
         is_asked = replica.status.state is State.STOPPING
         is_here = is_of_this_life(self._books, replica, fact.host)
-        if not (is_asked and is_here and self._wellbeing.was_awake(fact.host, began_us)):
+        if not (is_asked and is_here and self._availability.was_awake(fact.host, began_us)):
             return
-        at_us, farewell = self._farewells.get(attempt, (0, None))
+        at_us, pre_stop = self._pre_stops.get(attempt, (0, None))
         name = held.launch.name
-        if farewell is None:
+        if pre_stop is None:
             self.violated("G4", f"{name} is stopped and was not told to say farewell")
-        takes_ms = FAREWELL_MS if self._table.manner(held).sort is not Sort.HANGS else 1 << 30
+        takes_ms = (
+            PRE_STOP_MS if self._table.behaviour(held).kind is not BehaviourKind.HANGS else 1 << 30
+        )
         said_ms = (world.now_us - at_us) // 1000
-        if said_ms + LOOK_MS < min(takes_ms, farewell.within_ms):
+        if said_ms + LOOK_MS < min(takes_ms, pre_stop.within_ms):
             self.violated("G4", f"{name} is stopped {said_ms} ms into its farewell")
 
     def _ended(self, world: World, fact: ProcessEnded) -> None:
         attempt = Attempt(fact.uid, fact.number)
         life, told_us = self._told.get(attempt, (0, 0))
         held = self._table.table(world.hosts[fact.host])[attempt]
-        self._kept_to_it(world, fact, held)
+        self._check_deadline(world, fact, held)
         if life != world.cells[fact.host].life or not held.is_stopping or held.was_frozen:
             return
-        was_awake = self._wellbeing.was_awake(fact.host, told_us)
-        if not was_awake or self._wellbeing.was_still(fact.host, told_us):
+        was_awake = self._availability.was_awake(fact.host, told_us)
+        if not was_awake or self._availability.was_stalled(fact.host, told_us):
             return
         grace_ms = held.launch.template.grace_seconds * 1000
         took_ms = (world.now_us - told_us) // 1000
         if took_ms > grace_ms + KILL_MS[1] + _LATE_MS:
             self.violated("G4", f"{held.launch.name} took {took_ms} ms to stop, of {grace_ms}")
 
-    def _kept_to_it(self, world: World, fact: ProcessEnded, held: Held) -> None:
+    def _check_deadline(self, world: World, fact: ProcessEnded, held: HeldProcess) -> None:
         """Nothing takes a stop back or puts it off, not even another stop."""
         by_us = self._stop_by_us.get(held.launch.attempt)
-        if by_us is None or held.was_frozen or self._wellbeing.was_still(fact.host, by_us):
+        if by_us is None or held.was_frozen or self._availability.was_stalled(fact.host, by_us):
             return
         late_ms = (world.now_us - by_us) // 1000
         if late_ms > KILL_MS[1] + _LATE_MS:
             self.violated("G4", f"{held.launch.name} ended {late_ms} ms after it had to")
 
 
-class Ending(Checker):
+class StopDeadlines(Checker):
     """INV2: `stop` work has ended by deadline + grace + kill, counted from the last renewal that
     was acknowledged. H8: `keep` work goes on for as long as nobody says anything else.
     """
@@ -168,9 +174,13 @@ class Ending(Checker):
     invariants = ("INV2", "H8")
 
     def __init__(
-        self, world: World, table: Table, wellbeing: Wellbeing, timing: FenceTiming
+        self,
+        world: World,
+        table: AgentProcesses,
+        availability: AgentAvailability,
+        timing: FenceTiming,
     ) -> None:
-        self._table, self._wellbeing = table, wellbeing
+        self._table, self._availability = table, availability
         grace_ms = timing.grace_ms + timing.kill_bound_ms
         self._lasts_ms = timing.self_stop_after_ms + grace_ms + 1
         every(world, LOOK_MS, self._look)
@@ -191,8 +201,8 @@ class Ending(Checker):
             if held.launch.template.on_disconnect != "keep" and not host.frozen:
                 self._judge(world, host, held)
 
-    def _judge(self, world: World, host: Host, held: Held) -> None:
-        boot, sent_ms = self._wellbeing.sent_ms.get(host.name, ("", 0))
+    def _judge(self, world: World, host: Host, held: HeldProcess) -> None:
+        boot, sent_ms = self._availability.sent_ms.get(host.name, ("", 0))
         now_ms = host.clock.instant(world.now_us).monotonic_ms
         if held.was_frozen or boot != host.boot or now_ms <= sent_ms + self._lasts_ms:
             return

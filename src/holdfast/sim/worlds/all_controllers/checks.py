@@ -16,9 +16,9 @@ from holdfast.model.placement.placement_rules import NODE_LABEL
 from holdfast.model.placement.vacancy import home_of
 from holdfast.sim.world import World
 from holdfast.sim.worlds.all_controllers.invariants import is_ready
-from holdfast.sim.worlds.authority.ledger_oracle import Books
-from holdfast.sim.worlds.authority.liveness import Placeable
-from holdfast.sim.worlds.end_to_end.checks import Desired, holds_place
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
+from holdfast.sim.worlds.authority.liveness import PlaceableReplicas
+from holdfast.sim.worlds.end_to_end.checks import DesiredWork, occupies_ordinal
 
 # So late a moment of a schedule may be dealt with when nothing is wrong any more.
 PUNCTUAL = timedelta(seconds=20)
@@ -33,7 +33,7 @@ def true_time(world: World) -> datetime:
     return datetime.fromtimestamp((world.origin_us + world.now_us) / 1_000_000, UTC)
 
 
-class Wished(Desired):
+class DesiredWorkOfAllTypes(DesiredWork):
     """V1 and V3 for every type of work: what is wanted is there, and nothing else."""
 
     _at = datetime.fromtimestamp(0, UTC)
@@ -64,7 +64,7 @@ class Wished(Desired):
     def _wrongs(self, workload: Workload, mine: list[Replica]) -> Iterator[str]:
         if workload.metadata.deletion_timestamp is not None:
             yield "is still being deleted"
-        held = [it for it in mine if holds_place(it)]
+        held = [it for it in mine if occupies_ordinal(it)]
         if workload.spec.type in (WorkloadType.SERVICE, WorkloadType.PER_NODE):
             wanted = revision_of(workload.spec.template)
             old = [it.name for it in held if it.spec.revision != wanted]
@@ -108,7 +108,7 @@ class Wished(Desired):
             yield f"should have been gone {late_s:g} s ago"
 
 
-class Fitting(Placeable):
+class PlaceableOnItsNode(PlaceableReplicas):
     """V2, for work that asks for one node as well."""
 
     def _fits(self, replica: Replica, ledgers: list[NodeLedger]) -> bool:
@@ -119,10 +119,10 @@ class Fitting(Placeable):
         return super()._fits(replica, ledgers)
 
 
-class Truthful:
+class TruthfulStatus:
     """What is said of workloads is true: counts, lists of addresses, cron jobs."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self._books = books
         self._as_of = -1
         self._verdict: str | None = None

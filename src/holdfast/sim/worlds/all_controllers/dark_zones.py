@@ -21,7 +21,7 @@ from holdfast.sim.randomness import between
 from holdfast.sim.world import World
 from holdfast.sim.worlds.all_controllers.invariants import is_ready
 from holdfast.sim.worlds.all_controllers.scenario import SCENARIO, SERVER_NAMES, build_with
-from holdfast.sim.worlds.authority.ledger_oracle import Books
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.authority.people import TENANTS
 
 # Three in each zone: of fewer it is not held that all are silent at once.
@@ -42,12 +42,12 @@ HAZARDS = (
 )
 
 
-class Counted(Checker):
+class CountedReady(Checker):
     """STATUS: what is said to be ready is ready, on a node that is heard, or was a moment ago."""
 
     invariants = ("STATUS",)
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self._books = books
         # Until when each replica that does not work any more did so on a node that was heard.
         self._until_ms: dict[str, int] = {}
@@ -97,7 +97,7 @@ def _node(replica: Replica) -> str:
 def build(world: World) -> None:
     """All controllers on nine nodes, three in each zone."""
     build_with(world, NODES)
-    counted = Counted(world.checker(Books))
+    counted = CountedReady(world.checker(StoreCopy))
     world.check(counted)
     counted.watch(world)
 

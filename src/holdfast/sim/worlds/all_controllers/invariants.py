@@ -25,9 +25,9 @@ from holdfast.model.placement.vacancy import home_of
 from holdfast.model.rollouts import limits
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
-from holdfast.sim.worlds.all_controllers.process_table import Ends, Pieces
+from holdfast.sim.worlds.all_controllers.process_table import FinishingProcesses, PlaceEnds
 from holdfast.sim.worlds.authority.invariants import same, steps_of
-from holdfast.sim.worlds.authority.ledger_oracle import Books, accepted_in
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy, accepted_in
 
 # A picture may be so old when something is decided on it, and the decision so long on its way.
 STALE_MS = 60_000
@@ -47,12 +47,12 @@ def completed(job: Workload) -> set[int]:
     return {index for first, last in spans for index in range(first, last + 1)}
 
 
-class Accounted(Checker):
+class JobAccountTrue(Checker):
     """Jobs: an index succeeds once, truly; the account never shrinks; an end is an end."""
 
     invariants = ("JOB",)
 
-    def __init__(self, books: Books, pieces: Pieces) -> None:
+    def __init__(self, books: StoreCopy, pieces: FinishingProcesses) -> None:
         self._books, self._pieces = books, pieces
         # Indexes of which a success is written down, and the most that ever might run at once.
         self._done: dict[str, set[int]] = {}
@@ -107,8 +107,8 @@ class Accounted(Checker):
                 what = f"index {text} counts {count} failures of {failed}"
                 self.violated("JOB", f"{new.name}: {what}")
 
-    def _ends(self, job: Workload, index: int) -> Ends:
-        return self._pieces.ends.get((job.namespace, f"{job.name}-{index}"), Ends())
+    def _ends(self, job: Workload, index: int) -> PlaceEnds:
+        return self._pieces.ends.get((job.namespace, f"{job.name}-{index}"), PlaceEnds())
 
     def _born(self, replica: Replica) -> None:
         spec, name = replica.spec, replica.name
@@ -132,12 +132,12 @@ class Accounted(Checker):
             self.violated("JOB", f"{len(there)} of {spec.workload} are there, {most} may be")
 
 
-class Punctual(Checker):
+class OneRunPerMoment(Checker):
     """Cron jobs: one run at most for each moment of the schedule, and none beside another."""
 
     invariants = ("CRON",)
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self._books = books
         self._runs: dict[tuple[str, datetime], str] = {}
 
@@ -174,7 +174,7 @@ class OnePerNode(Checker):
 
     invariants = ("PERNODE",)
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self._books = books
 
     def on_commit(self, world: World, commit: Commit) -> None:
@@ -203,12 +203,12 @@ class OnePerNode(Checker):
             self.violated("PERNODE", f"{there} are for {home}")
 
 
-class Published(Checker):
+class PublishedEndpoints(Checker):
     """Addresses: only what is or was just ready is listed, and nothing serves unlisted."""
 
     invariants = ("SERVE",)
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self._books = books
         # When each replica was last ready, and when last in a list, of those that are not now.
         self._until_ms: dict[tuple[str, str], int] = {}
@@ -275,7 +275,7 @@ def _goes_on(run: Workload) -> bool:
 # A rollout does no more at a time than it may, at any commit.
 
 
-class Rolled(Checker):
+class RolloutLimits(Checker):
     """A rollout never has more places on their way than it may, counted from its own acts.
 
     A place is on its way from the moment when a rollout stopped what worked there until something
@@ -284,7 +284,7 @@ class Rolled(Checker):
 
     invariants = ("ROLLOUT",)
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self._books = books
         self._begun: dict[str, set[int]] = {}
 
@@ -340,12 +340,12 @@ ON_ITS_WAY_S = 10.0
 _OWN = f"{controller('workload').name}/"
 
 
-class Timely(Checker):
+class JobTimes(Checker):
     """JOB: a job fails for its deadline, and is removed for its age, when that time is over."""
 
     invariants = ("JOB",)
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self._books = books
         # When each job was made and when it ended, by true time, if its stamp says the same.
         self._made: dict[str, datetime] = {}

@@ -27,20 +27,20 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Create, Patch, Update
 from holdfast.model.time import Instant
 from holdfast.sim.worlds.all_controllers.process_table import piece
-from holdfast.sim.worlds.authority.scripted_clients import Look
-from holdfast.sim.worlds.end_to_end.people import Customer
+from holdfast.sim.worlds.authority.scripted_clients import ObjectSnapshot
+from holdfast.sim.worlds.end_to_end.people import RestingOperator
 
 # The exit code by which a job fails as a whole.
 FATAL = 7
 
 
-class Household(Customer):
+class AllControllersOperator(RestingOperator):
     """The operator of this world. After the faults he opens all nodes and lets cron jobs rest."""
 
     # The revision of the last thing that he did.
     _own = 0
 
-    def heard(self, request: Any, answer: Any) -> None:
+    def on_answer(self, request: Any, answer: Any) -> None:
         is_invalid = isinstance(answer, Refusal) and answer.reason is Reason.INVALID
         # A patch may find its object gone, and would have to say all of a new one.
         is_nonsense = is_invalid and not isinstance(request, Patch)
@@ -50,28 +50,28 @@ class Household(Customer):
             return
         if isinstance(answer, Accepted):
             self._own = max(self._own, answer.revision)
-        super().heard(request, answer)
+        super().on_answer(request, answer)
 
-    def think(self, look: Look, now: Instant) -> Iterator[Any]:
+    def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
         # However old what he sees may be, what he did himself is in it.
-        if look.revision >= self._own:
-            yield from super().think(look, now)
+        if snapshot.revision >= self._own:
+            yield from super().next_requests(snapshot, now)
 
-    def _request(self, look: Look, act: dict[str, Any]) -> Any:
+    def _request(self, snapshot: ObjectSnapshot, act: dict[str, Any]) -> Any:
         match act["do"]:
             case "make":
-                return Create(made(act))
+                return Create(workload_of(act))
             case "change" | "scale" | "parallelism" | "rest-crons" | "wake-cron":
-                return _changed(look, act)
+                return _changed(snapshot, act)
             case "open":
-                return _opened(look)
-        return super()._request(look, act)
+                return _opened(snapshot)
+        return super()._request(snapshot, act)
 
 
-def _changed(look: Look, act: dict[str, Any]) -> Update | None:
+def _changed(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Update | None:
     """Something else is wanted of one of those that this can be wanted of."""
     kinds = _MEANT[act["do"]]
-    found = [it for it in look.all(Workload) if it.spec.type in kinds]
+    found = [it for it in snapshot.all(Workload) if it.spec.type in kinds]
     if act["do"] == "rest-crons":
         found = [it for it in found if it.spec.cron is not None and not it.spec.cron.suspend]
     found = [it for it in found if not it.metadata.owner_references]
@@ -105,9 +105,9 @@ _MEANT = {
 }
 
 
-def _opened(look: Look) -> Update | None:
+def _opened(snapshot: ObjectSnapshot) -> Update | None:
     """Open the next node that is shut, or do nothing more."""
-    for node in look.all(Node):
+    for node in snapshot.all(Node):
         spec = node.spec
         if spec.cordoned or spec.drain is not None or spec.taints:
             spec = msgspec.structs.replace(spec, cordoned=False, drain=None, taints=())
@@ -115,7 +115,7 @@ def _opened(look: Look) -> Update | None:
     return None
 
 
-def made(act: dict[str, Any]) -> Workload:
+def workload_of(act: dict[str, Any]) -> Workload:
     """The workload that an act describes; what it does not say is as usual."""
     kind = WorkloadType(act["type"])
     ends = kind in (WorkloadType.JOB, WorkloadType.CRON)

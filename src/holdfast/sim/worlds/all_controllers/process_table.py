@@ -12,7 +12,7 @@ import msgspec
 from holdfast.model.fence import FenceTiming
 from holdfast.sim.cell import Cell, Host
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.process_table import Held, Processes
+from holdfast.sim.worlds.end_to_end.process_table import HeldProcess, Processes
 
 COMMAND = "piece"
 
@@ -20,7 +20,7 @@ COMMAND = "piece"
 Place = tuple[str, str]
 
 
-class Ends(msgspec.Struct):
+class PlaceEnds(msgspec.Struct):
     """How the work of one place has ended so far."""
 
     done: int = 0
@@ -37,34 +37,34 @@ def place_of(namespace: str, name: str) -> Place:
     return namespace, name.rpartition("-")[0]
 
 
-class Pieces(Processes):
+class FinishingProcesses(Processes):
     """See the module's docstring."""
 
     def __init__(self, world: World, timing: FenceTiming) -> None:
         super().__init__(world, timing)
-        self.ends: dict[Place, Ends] = {}
+        self.ends: dict[Place, PlaceEnds] = {}
 
-    def _exec(self, number: int, cell: Cell, held: Held) -> None:
+    def _exec(self, number: int, cell: Cell, held: HeldProcess) -> None:
         super()._exec(number, cell, held)
         command = held.launch.template.command
         if held.is_running and command[:1] == (COMMAND,):
             self._after(cell.host, int(command[1]), self._finish, cell, held)
 
-    def _finish(self, _number: int, cell: Cell, held: Held) -> None:
+    def _finish(self, _number: int, cell: Cell, held: HeldProcess) -> None:
         if held.is_running and not held.is_stopping:
             _, _, code, times = held.launch.template.command
             ends = self.of(held)
             self._end(cell.host, held, "Exited", code=int(code) if ends.failed < int(times) else 0)
 
-    def of(self, held: Held) -> Ends:
+    def of(self, held: HeldProcess) -> PlaceEnds:
         """How the place of an attempt has ended so far."""
         place = place_of(held.launch.namespace, held.launch.name)
-        return self.ends.setdefault(place, Ends())
+        return self.ends.setdefault(place, PlaceEnds())
 
     def _end(
         self,
         host: Host,
-        held: Held,
+        held: HeldProcess,
         why: str,
         *,
         signal: int | None = None,

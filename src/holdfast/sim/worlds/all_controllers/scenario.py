@@ -29,35 +29,51 @@ from holdfast.sim.plan import LATENESS, Act, Hazard, calendar_steps
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.all_controllers.checks import Fitting, Truthful, Wished
-from holdfast.sim.worlds.all_controllers.invariants import (
-    Accounted,
-    OnePerNode,
-    Published,
-    Punctual,
-    Rolled,
-    Timely,
+from holdfast.sim.worlds.all_controllers.checks import (
+    DesiredWorkOfAllTypes,
+    PlaceableOnItsNode,
+    TruthfulStatus,
 )
-from holdfast.sim.worlds.all_controllers.people import FATAL, Household
-from holdfast.sim.worlds.all_controllers.process_table import Pieces
-from holdfast.sim.worlds.authority.budget_checks import Budgets
-from holdfast.sim.worlds.authority.commit_checks import Claimed
-from holdfast.sim.worlds.authority.invariants import Lawful, Owned, same, steps_of
-from holdfast.sim.worlds.authority.ledger_oracle import Books, Held
-from holdfast.sim.worlds.authority.liveness import Quiet, overdue
+from holdfast.sim.worlds.all_controllers.invariants import (
+    JobAccountTrue,
+    JobTimes,
+    OnePerNode,
+    OneRunPerMoment,
+    PublishedEndpoints,
+    RolloutLimits,
+)
+from holdfast.sim.worlds.all_controllers.people import FATAL, AllControllersOperator
+from holdfast.sim.worlds.all_controllers.process_table import FinishingProcesses
+from holdfast.sim.worlds.authority.budget_checks import DisruptionBudgets
+from holdfast.sim.worlds.authority.commit_checks import ReservationClaims
+from holdfast.sim.worlds.authority.invariants import (
+    FieldOwnership,
+    LawfulTransitions,
+    same,
+    steps_of,
+)
+from holdfast.sim.worlds.authority.ledger_oracle import LedgerTotals, StoreCopy
+from holdfast.sim.worlds.authority.liveness import QuietStore, overdue_reservation
 from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.authority.scenario import furnish
-from holdfast.sim.worlds.authority.scripted_clients import SERVERS as HANDS_SERVERS
-from holdfast.sim.worlds.authority.scripted_clients import Tell
-from holdfast.sim.worlds.authority.witness import FOLLOWER, Audited, Follower, Kept, Once, Ordered
-from holdfast.sim.worlds.end_to_end.census import Census
-from holdfast.sim.worlds.end_to_end.checks import OneCopy, Proven
-from holdfast.sim.worlds.end_to_end.component_taps import overheard
-from holdfast.sim.worlds.end_to_end.node_checks import Judged, Reborn
-from holdfast.sim.worlds.end_to_end.node_health_taps import Hearing
+from holdfast.sim.worlds.authority.scenario import create_defaults
+from holdfast.sim.worlds.authority.scripted_clients import SERVERS as CLIENT_SERVERS
+from holdfast.sim.worlds.authority.scripted_clients import StateFact
+from holdfast.sim.worlds.authority.witness import (
+    FOLLOWER,
+    AcknowledgedWrites,
+    FinalRecount,
+    OperationsOnce,
+    WatchFollower,
+    WatchOrder,
+)
+from holdfast.sim.worlds.end_to_end.census import EndToEndCensus
+from holdfast.sim.worlds.end_to_end.checks import OneCopy, ReleasedAfterStop
+from holdfast.sim.worlds.end_to_end.component_taps import tap_component
+from holdfast.sim.worlds.end_to_end.node_checks import JudgedNodes, Reborn
+from holdfast.sim.worlds.end_to_end.node_health_taps import HeartbeatFilter
 from holdfast.sim.worlds.end_to_end.servers import SimServer
-from holdfast.sim.worlds.placing.checks import InTurn
+from holdfast.sim.worlds.placing.checks import NoStarvation
 from holdfast.store.memory import Keyspace
 
 # What really happened to jobs, cron jobs, one per node and addresses: counted, not judged.
@@ -97,7 +113,7 @@ DEMANDED = (
 )
 
 
-class KeepingCensus(Census):
+class AllControllersCensus(EndToEndCensus):
     """The counts of the end-to-end world, and those of this world."""
 
     def on_commit(self, world: World, commit: Commit) -> None:
@@ -208,36 +224,43 @@ def build(world: World) -> None:
 def build_with(world: World, nodes: int, *, teams: int = 2, servers: int = 2) -> None:
     """The same with other numbers."""
     keyspace = Keyspace()
-    furnish(keyspace, world.seed, cpu=str(nodes * 4))
+    create_defaults(keyspace, world.seed, cpu=str(nodes * 4))
     world.add_store(keyspace=keyspace)
-    world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
-    pieces = Pieces(world, TIMING)
+    world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
+    pieces = FinishingProcesses(world, TIMING)
     where = {f"agent-{number}": f"eu-{ZONES[number % len(ZONES)]}" for number in range(nodes)}
-    hearing = Hearing(world, where, TIMING)
+    hearing = HeartbeatFilter(world, where, TIMING)
     names = SERVER_NAMES[:servers]
     for name in names:
         identity = f"system:server:{name}"
         world.add(name, lambda seat: SimServer(seat, SETTINGS), store="store", identity=identity)
     world.balance(SERVERS, names)
-    world.balance(HANDS_SERVERS, names)
+    world.balance(CLIENT_SERVERS, names)
     _add_components(world, hearing, names, teams)
     for node, zone in where.items():
         _add_agent(world, node, zone)
-    world.add("operator", lambda seat: Household(seat, ADMIN.name), store="store", identity=ADMIN)
-    world.add(FOLLOWER, lambda seat: Follower(seat, FOLLOWED), store="store")
+    world.add(
+        "operator",
+        lambda seat: AllControllersOperator(seat, ADMIN.name),
+        store="store",
+        identity=ADMIN,
+    )
+    world.add(FOLLOWER, lambda seat: WatchFollower(seat, FOLLOWED), store="store")
     books = _add_laws(world, keyspace, pieces)
-    world.check(Judged(books, hearing, TIMING), Reborn(books, pieces), InTurn(books))
+    world.check(JudgedNodes(books, hearing, TIMING), Reborn(books, pieces), NoStarvation(books))
     _add_ends(world, books, pieces)
 
 
-def _add_components(world: World, hearing: Hearing, servers: tuple[str, ...], teams: int) -> None:
+def _add_components(
+    world: World, hearing: HeartbeatFilter, servers: tuple[str, ...], teams: int
+) -> None:
     def team(seat: Seat) -> ControllerRunner:
         return ControllerRunner(all_controllers(), seat.rng, name=seat.name, servers=servers)
 
     name = "system:scheduler:main"
     make: Callable[[Seat], Scheduler] = lambda seat: Scheduler("main", seat.rng)  # noqa: E731
-    world.add("scheduler", overheard(name, make), identity=name)
-    heard = overheard("", hearing.around(team))
+    world.add("scheduler", tap_component(name, make), identity=name)
+    heard = tap_component("", hearing.around(team))
     for number in range(1, teams + 1):
         world.add(f"controllers-{number}", heard, identity="system:controllers")
 
@@ -246,36 +269,56 @@ def _add_agent(world: World, node: str, zone: str) -> None:
     facts = NodeFacts(region="eu", zone=zone, capacity={"cpu": "4", "memory": "16Gi"})
     name = f"system:node:{node}"
     make: Callable[[Seat], Agent] = lambda seat: Agent(node, facts, seat.rng)  # noqa: E731
-    world.add(node, overheard(name, make), identity=name)
+    world.add(node, tap_component(name, make), identity=name)
 
 
-def _add_laws(world: World, keyspace: Keyspace, pieces: Pieces) -> Books:
+def _add_laws(world: World, keyspace: Keyspace, pieces: FinishingProcesses) -> StoreCopy:
     records = tuple(keyspace.range("", keys.END).records)
-    books = Books()
+    books = StoreCopy()
     books.learn(records)
     # The books are first: the others read in them what the commit has changed.
-    world.check(books, Held(books), Lawful(books), Owned(books, status=True), Claimed(books))
-    world.check(OneCopy(books, pieces), Proven(books, pieces))
-    world.check(Kept(books, records), Once(books), Ordered(records, FOLLOWED), Audited())
-    world.check(Accounted(books, pieces), Punctual(books), OnePerNode(books), Published(books))
-    world.check(Budgets(books), Rolled(books), Timely(books))
-    census = KeepingCensus(books)
+    world.check(
+        books,
+        LedgerTotals(books),
+        LawfulTransitions(books),
+        FieldOwnership(books, status=True),
+        ReservationClaims(books),
+    )
+    world.check(OneCopy(books, pieces), ReleasedAfterStop(books, pieces))
+    world.check(
+        AcknowledgedWrites(books, records),
+        OperationsOnce(books),
+        WatchOrder(records, FOLLOWED),
+        FinalRecount(),
+    )
+    world.check(
+        JobAccountTrue(books, pieces),
+        OneRunPerMoment(books),
+        OnePerNode(books),
+        PublishedEndpoints(books),
+    )
+    world.check(DisruptionBudgets(books), RolloutLimits(books), JobTimes(books))
+    census = AllControllersCensus(books)
     census.begin(world)
     world.check(census)
     return books
 
 
-def _add_ends(world: World, books: Books, pieces: Pieces) -> None:
-    wished, truthful, fitting = Wished(books, pieces), Truthful(books), Fitting(books)
+def _add_ends(world: World, books: StoreCopy, pieces: FinishingProcesses) -> None:
+    wished, truthful, fitting = (
+        DesiredWorkOfAllTypes(books, pieces),
+        TruthfulStatus(books),
+        PlaceableOnItsNode(books),
+    )
     world.check(
-        Quiet(books),
+        QuietStore(books),
         Settles("CRON", truthful.unpunctual, within_ms=CRONS_REST_MS - 10_000),
         Settles("V1", wished.missing, within_ms=WELL_WITHIN_MS),
         Settles("V1", wished.untrusted, within_ms=WELL_WITHIN_MS),
         Settles("V1", truthful.missing, within_ms=WELL_WITHIN_MS),
         Settles("V2", fitting.missing, within_ms=20_000),
         Settles("V3", wished.silent, within_ms=WELL_WITHIN_MS),
-        Settles("INV12", lambda w: overdue(books, w), within_ms=60_000),
+        Settles("INV12", lambda w: overdue_reservation(books, w), within_ms=60_000),
     )
 
 

@@ -20,7 +20,7 @@ from holdfast.sim.world import World
 from holdfast.sim.worlds.all_controllers.invariants import completed
 from holdfast.sim.worlds.all_controllers.people import FATAL
 from holdfast.sim.worlds.all_controllers.scenario import WELL_WITHIN_MS, build_with
-from holdfast.sim.worlds.authority.ledger_oracle import Books
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 NODES = 2
 SEED = 1
@@ -86,7 +86,7 @@ WORKLOADS: dict[str, Plan] = {
 
 def outcome(world: World) -> object:
     """The fingerprint: everything that a fault on the way must not change."""
-    books = world.checker(Books)
+    books = world.checker(StoreCopy)
     found: list[Any] = []
     for workload in books.all("objects/workloads/"):
         mine = [

@@ -29,7 +29,7 @@ DOWN_MS = 3_000
 STALE_MS = 40_000
 
 
-class Swept(msgspec.Struct, frozen=True):
+class SweepResult(msgspec.Struct, frozen=True):
     """What the sweep of one workload by one kind of fault came to."""
 
     workload: str
@@ -52,18 +52,18 @@ def faults_of(points: Points, kind: str) -> list[Fault]:
     return [fault for fault in found if fault.target == CONTROLLERS]
 
 
-def swept(workload: str, kind: str, *, every: int = 1, first: int = 0) -> Swept:
+def sweep_workload(workload: str, kind: str, *, every: int = 1, first: int = 0) -> SweepResult:
     """One point in `every`, beginning with the `first`."""
     plan = WORKLOADS[workload]
     points = undisturbed_until_calm(SMALL, SEED, plan, outcome)
     faults = faults_of(points, kind)[first % every :: every]
     departures = sweep(SMALL, SEED, plan, points, faults, outcome)
-    return Swept(workload, kind, len(faults), tuple(departures))
+    return SweepResult(workload, kind, len(faults), tuple(departures))
 
 
-def _swept(task: tuple[str, str, int]) -> Swept:
+def _swept(task: tuple[str, str, int]) -> SweepResult:
     workload, kind, every = task
-    return swept(workload, kind, every=every)
+    return sweep_workload(workload, kind, every=every)
 
 
 def _say(line: str) -> None:

@@ -17,7 +17,7 @@ from holdfast.model.placement.disruption import BUDGETED, is_available
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.invariants import same, steps_of
-from holdfast.sim.worlds.authority.ledger_oracle import Books
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 _READY = (Stage.READY, Stage.SERVING)
 _CAUSES = tuple(sorted(cause.value for cause in BUDGETED))
@@ -25,14 +25,14 @@ _CAUSES = tuple(sorted(cause.value for cause in BUDGETED))
 _Change = tuple[Replica | None, Replica | None]
 
 
-class Budgets(Checker):
+class DisruptionBudgets(Checker):
     """BUDGET: each ledger counts what is healthy, and whoever takes work away on purpose leaves as
     many as the budget demands.
     """
 
     invariants = ("BUDGET",)
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self._books = books
 
     def on_commit(self, world: World, commit: Commit) -> None:

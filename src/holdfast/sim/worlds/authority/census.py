@@ -22,8 +22,8 @@ from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.invariants import same, steps_of
-from holdfast.sim.worlds.authority.ledger_oracle import Books
-from holdfast.sim.worlds.authority.scripted_clients import Acknowledged, Tell
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
+from holdfast.sim.worlds.authority.scripted_clients import AcknowledgedRequest, StateFact
 from holdfast.store.contract import Forgotten, NotApplied, TokenApplied
 
 # Short enough that garbage has something to forget within a run.
@@ -32,7 +32,7 @@ SETTINGS = PlaneSettings(operations_kept_ms=60_000)
 LIMITS = GroupLimits(requests_max=12, compares_max=120)
 
 
-class Seen(msgspec.Struct, frozen=True):
+class ServerOutcome(msgspec.Struct, frozen=True):
     """A fact: this took place in a server."""
 
     what: str
@@ -58,7 +58,7 @@ class CountedServer(AuthorityServer):
                 seen[f"refused {effect.body.reason.value}"] = None
         if self._authority._group_max < most:
             seen["group halved"] = None
-        return [*effects, *(Tell(Seen(what)) for what in seen)]
+        return [*effects, *(StateFact(ServerOutcome(what)) for what in seen)]
 
 
 def _outcome(stimulus: Any) -> tuple[str, ...]:
@@ -70,10 +70,10 @@ def _outcome(stimulus: Any) -> tuple[str, ...]:
     return ()
 
 
-class Census(Checker):
+class AuthorityCensus(Checker):
     """Counts by name: requests accepted, refusals, moves of the lifecycle, takeovers, fates."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self.books = books
         self.counts: dict[str, int] = {}
 
@@ -81,9 +81,9 @@ class Census(Checker):
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def on_fact(self, world: World, fact: Any) -> None:
-        if isinstance(fact, Seen):
+        if isinstance(fact, ServerOutcome):
             self._count(fact.what)
-        elif isinstance(fact, Acknowledged):
+        elif isinstance(fact, AcknowledgedRequest):
             how = "repeated" if fact.answer.replayed else "accepted"
             self._count(f"{how} {type(fact.request).__name__}")
 

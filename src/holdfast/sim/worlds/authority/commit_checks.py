@@ -22,19 +22,19 @@ from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.census import SETTINGS
 from holdfast.sim.worlds.authority.invariants import same, steps_of
-from holdfast.sim.worlds.authority.ledger_oracle import Books, accepted_in
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy, accepted_in
 from holdfast.sim.worlds.authority.scripted_agents import LIFE, count_of
 
 _FENCED = (NodePhase.FENCED, NodePhase.LOST)
 _OUT = (NodePhase.UNKNOWN, *_FENCED)
 
 
-class Marked(Checker):
+class NodeMarks(Checker):
     """Marks, fences and lives of nodes, and what they allow with the work on them."""
 
     invariants = ("INV2", "INV7")
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self.books = books
 
     def on_commit(self, world: World, commit: Commit) -> None:
@@ -107,12 +107,12 @@ _NODES = "objects/nodes/"
 _JUDGE = f"{who.controller('nodes').name}/"
 
 
-class Evidence(Checker):
+class FreshEvidence(Checker):
     """STALE: no judgement on a node that has changed since, and no facts older than those there."""
 
     invariants = ("STALE",)
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self._books = books
         # At which revision each node was last written.
         self._written: dict[str, int] = {}
@@ -141,12 +141,12 @@ class Evidence(Checker):
 _READY = (ReservationPhase.COMMITTED, ReservationPhase.CONSUMED)
 
 
-class Claimed(Checker):
+class ReservationClaims(Checker):
     """Bindings out of reservations, and promises to preemptions."""
 
     invariants = ("INV1", "INV4", "INV12", "C6.8", "GANG")
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self.books = books
 
     def on_commit(self, world: World, commit: Commit) -> None:
@@ -200,12 +200,12 @@ class Claimed(Checker):
 TOLERANCE = 0.98
 
 
-class Remembered(Checker):
+class OperationMemory(Checker):
     """An operation that is forgotten too early could take effect once more."""
 
     invariants = ("INV3",)
 
-    def __init__(self, books: Books, settings: PlaneSettings) -> None:
+    def __init__(self, books: StoreCopy, settings: PlaneSettings) -> None:
         self._books, self._settings = books, settings
         # When each operation was first seen on a record, by true time.
         self._since_ms: dict[tuple[str, str], int] = {}

@@ -20,7 +20,7 @@ from holdfast.model.no_effect import NO_EFFECT
 from holdfast.model.placement.vacancy import vacates
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, Books
+from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, StoreCopy
 
 _OPERATORS_FIELDS = ("cordoned", "drain", "taints", "protected_for", "pool", "region", "zone")
 
@@ -41,7 +41,7 @@ def steps_of(old: Replica | None, new: Replica) -> tuple[TransitionRecord, ...]:
     return new.status.transitions[len(new.status.transitions) - made :] if made else ()
 
 
-class Lawful(Checker):
+class LawfulTransitions(Checker):
     """INV5, INV6, INV7 and one effect per transition, for every replica that changed.
 
     No replica of a workload is born under a name that one had before it, and none at a place that
@@ -50,7 +50,7 @@ class Lawful(Checker):
 
     invariants = ("INV2", "INV3", "INV5", "INV6", "INV7")
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self.books = books
         # All that were ever born, and the last at each place, by the workload's uid.
         self._names: set[tuple[str, str]] = set()
@@ -162,12 +162,12 @@ class Lawful(Checker):
         )
 
 
-class Owned(Checker):
+class FieldOwnership(Checker):
     """INV6 beyond replicas, and one reservation per intent."""
 
     invariants = ("INV6", "C6.9")
 
-    def __init__(self, books: Books, *, status: bool = False) -> None:
+    def __init__(self, books: StoreCopy, *, status: bool = False) -> None:
         """`status` says that controllers of this world own parts of a workload's status."""
         self.books = books
         self._status = status

@@ -34,7 +34,7 @@ _CHARGES = (
 )
 
 
-class Books(Checker):
+class StoreCopy(Checker):
     """Keeps a copy of everything, by key, as of the last commit; the other checkers read it."""
 
     def __init__(self) -> None:
@@ -117,12 +117,12 @@ class Books(Checker):
         return [value for value in (*found, self.now.get(key)) if value is not None]
 
 
-class Held(Checker):
+class LedgerTotals(Checker):
     """INV1, INV3, INV4: ledgers say what replicas and reservations hold, and never too much."""
 
     invariants = ("INV1", "INV3", "INV4")
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self.books = books
 
     def on_commit(self, world: World, commit: Commit) -> None:

@@ -22,7 +22,7 @@ from holdfast.model.placement.placement_rules import isolation_refusal, neighbou
 from holdfast.model.refusal import Refusal
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, Books
+from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, StoreCopy
 
 # What moves at all moves within this time once nothing disturbs it.
 STUCK_MS = 60_000
@@ -38,7 +38,7 @@ def _past_ms(world: World, moment: datetime) -> float:
     return (world.origin_us + world.now_us) / 1000 - moment.timestamp() * 1000
 
 
-def unsettled(books: Books, world: World) -> str | None:
+def unsettled_work(books: StoreCopy, world: World) -> str | None:
     """V1: deletions and ended work that nobody moves any more."""
     for obj in (*books.all("objects/workloads/"), *books.all("objects/replicas/")):
         asked = obj.metadata.deletion_timestamp
@@ -51,7 +51,7 @@ def unsettled(books: Books, world: World) -> str | None:
     return None
 
 
-def overdue(books: Books, world: World) -> str | None:
+def overdue_reservation(books: StoreCopy, world: World) -> str | None:
     """INV12: a reservation is gone within one repair period of its deadline."""
     for held in books.all("objects/reservations/"):
         if held.status.phase in ACTIVE and _past_ms(world, held.spec.deadline) > OVERDUE_MS:
@@ -59,12 +59,12 @@ def overdue(books: Books, world: World) -> str | None:
     return None
 
 
-class Placeable:
+class PlaceableReplicas:
     """V2: a replica that has fitted somewhere all the time is bound before long."""
 
     placed_ms = PLACED_MS
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self._books = books
         self._since: dict[str, int] = {}
         # What waited as of a version of the books.
@@ -126,14 +126,14 @@ def _open(ledger: NodeLedger) -> bool:
     return gate.phase is NodePhase.READY and not shut
 
 
-class Quiet(Checker):
+class QuietStore(Checker):
     """V4: at the fixed point nothing is written any more, except that leases are renewed, and what
     was kept for a time is forgotten when that is over. Who did what is written with what was done.
     """
 
     invariants = ("V4",)
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self._books = books
         self._demanded = False
 

@@ -22,7 +22,7 @@ from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Act
 from holdfast.sim.randomness import between, pick
-from holdfast.sim.worlds.authority.scripted_clients import REST, Hand, Look
+from holdfast.sim.worlds.authority.scripted_clients import REST, ObjectSnapshot, ScriptedClient
 
 TENANTS = ("ada", "bob")
 NODES = 5
@@ -97,7 +97,7 @@ def _workload(rng: Random, number: int) -> dict[str, Any]:
     }
 
 
-class Operator(Hand):
+class Operator(ScriptedClient):
     """Carries out acts one after another, each until it has a definite answer."""
 
     period_ms = 1_500
@@ -106,37 +106,37 @@ class Operator(Hand):
         super().__init__(seat, identity)
         self._acts: list[dict[str, Any]] = []
 
-    def prompted(self, body: dict[str, Any]) -> None:
+    def on_prompt(self, body: dict[str, Any]) -> None:
         self._acts.append(body)
 
-    def think(self, look: Look, now: Instant) -> Iterator[Any]:
+    def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
         while self._acts:
-            request = self._request(look, self._acts[0])
+            request = self._request(snapshot, self._acts[0])
             if request is not None:
                 yield request
                 return
             self._acts.pop(0)
 
-    def heard(self, request: Any, answer: Any) -> None:
+    def on_answer(self, request: Any, answer: Any) -> None:
         if isinstance(answer, Accepted | Refusal) and self._acts:
             self._acts.pop(0)
 
-    def _request(self, look: Look, act: dict[str, Any]) -> Any:
+    def _request(self, snapshot: ObjectSnapshot, act: dict[str, Any]) -> Any:
         match act["do"]:
             case "create":
                 return Create(workload_of(act))
             case "scale" | "delete" | "label":
-                return _on_workload(look, act)
+                return _on_workload(snapshot, act)
             case "kill" | "force":
-                return _on_replica(look, act)
+                return _on_replica(snapshot, act)
             case "quota" | "suspend":
-                return _on_tenant(look, act)
+                return _on_tenant(snapshot, act)
             case _:
-                return _on_node(look, act)
+                return _on_node(snapshot, act)
 
 
-def _on_workload(look: Look, act: dict[str, Any]) -> Any:
-    workloads = list(look.all(Workload))
+def _on_workload(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Any:
+    workloads = list(snapshot.all(Workload))
     if not workloads:
         return None
     found = workloads[act["some"] % len(workloads)]
@@ -161,19 +161,19 @@ def _patch(workload: Workload, how: str, value: str) -> Patch:
     return Patch("workloads", workload.namespace, workload.name, kind, body, manager=f"by-{how}")
 
 
-def _on_replica(look: Look, act: dict[str, Any]) -> Any:
+def _on_replica(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Any:
     """Delete one, whatever it does; or give the word that one out of contact is gone."""
     force = act["do"] == "force"
-    replicas = [r for r in look.all(Replica) if not force or r.status.state is State.UNKNOWN]
+    replicas = [r for r in snapshot.all(Replica) if not force or r.status.state is State.UNKNOWN]
     if not replicas:
         return None
     gone = replicas[act["some"] % len(replicas)]
     return Remove("replicas", gone.namespace, gone.name, gone.metadata.uid, force=force)
 
 
-def _on_tenant(look: Look, act: dict[str, Any]) -> Any:
-    quota = look.get(Quota, act["tenant"], "default")
-    tenant = look.get(Tenant, "", act["tenant"])
+def _on_tenant(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Any:
+    quota = snapshot.get(Quota, act["tenant"], "default")
+    tenant = snapshot.get(Tenant, "", act["tenant"])
     if quota is None or tenant is None:
         return None
     if act["do"] == "suspend":
@@ -183,8 +183,8 @@ def _on_tenant(look: Look, act: dict[str, Any]) -> Any:
     return Update(_respecified(quota, hard=hard))
 
 
-def _on_node(look: Look, act: dict[str, Any]) -> Any:
-    node = look.get(Node, "", act["node"])
+def _on_node(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Any:
+    node = snapshot.get(Node, "", act["node"])
     if node is None:
         return None
     if act["do"] == "retire":

@@ -42,7 +42,12 @@ from holdfast.model.requests import (
     Update,
 )
 from holdfast.model.time import Instant, timestamp
-from holdfast.sim.worlds.authority.scripted_clients import Hand, Look, Tell, target
+from holdfast.sim.worlds.authority.scripted_clients import (
+    ObjectSnapshot,
+    ScriptedClient,
+    StateFact,
+    target,
+)
 
 # What every operation of theirs has in its id.
 MISCHIEF = "/mischief/"
@@ -56,17 +61,17 @@ class Trespass(msgspec.Struct, frozen=True):
     request: Any
 
 
-class Rogue(Hand):
+class Rogue(ScriptedClient):
     """Tries everything under an identity that may do none of it."""
 
     period_ms = 4_000
 
-    def think(self, look: Look, now: Instant) -> Iterator[Any]:
-        replicas, nodes = list(look.all(Replica)), list(look.all(Node))
+    def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
+        replicas, nodes = list(snapshot.all(Replica)), list(snapshot.all(Node))
         if not replicas or not nodes:
             return
         replica, node = self.pick(replicas), self.pick(nodes)
-        tried = self.pick(list(self._mischief(look, replica, node, now)))
+        tried = self.pick(list(self._mischief(snapshot, replica, node, now)))
         if hasattr(tried, "operation"):
             operation = f"{self.identity}{MISCHIEF}{now.monotonic_ms}"
             tried = msgspec.structs.replace(tried, operation=operation)
@@ -76,17 +81,19 @@ class Rogue(Hand):
         # A write that came to nothing is accepted; if one came to something, its operation tells.
         harmless = isinstance(request, Update | Patch)
         if isinstance(answer, Accepted) and not answer.replayed and not harmless:
-            return [Tell(Trespass(self.identity, request))]
+            return [StateFact(Trespass(self.identity, request))]
         return []
 
-    def _mischief(self, look: Look, replica: Replica, node: Node, now: Instant) -> Iterator[Any]:
+    def _mischief(
+        self, snapshot: ObjectSnapshot, replica: Replica, node: Node, now: Instant
+    ) -> Iterator[Any]:
         binding = replica.status.binding
         term = Term("scheduler:one", binding.epoch if binding is not None else 1)
         mine, uid = target(replica), node.metadata.uid
         deadline = timestamp(now.wall_ms) + timedelta(seconds=60)
         incarnation = binding.node_incarnation if binding is not None else 1
         mark = node.status.marks
-        yield Bind(mine, node.name, uid, term, snapshot_revision=look.revision)
+        yield Bind(mine, node.name, uid, term, snapshot_revision=snapshot.revision)
         for to in State:
             yield Move(mine, to, "mischief", incarnation=incarnation, mark=mark, term=term)
         for cause in Cause:
@@ -102,32 +109,34 @@ class Rogue(Hand):
         yield RenewLease(term, number=1_000_000)
         yield ForgetOperations(("some",), Term("controller:garbage", 1))
         ours, asked = Identity(name=f"system:{term.scope}"), Bind(mine, node.name, uid, term)
-        yield Forward(ADMIN, Remove("nodes", "", node.name), _deciding(look))
-        yield Forward(ours, asked, _deciding(look))
-        yield from self._on_objects(look, replica, deadline, term)
+        yield Forward(ADMIN, Remove("nodes", "", node.name), _deciding(snapshot))
+        yield Forward(ours, asked, _deciding(snapshot))
+        yield from self._on_objects(snapshot, replica, deadline, term)
 
-    def _on_objects(self, look: Look, replica: Replica, deadline: Any, term: Term) -> Iterator[Any]:
+    def _on_objects(
+        self, snapshot: ObjectSnapshot, replica: Replica, deadline: Any, term: Term
+    ) -> Iterator[Any]:
         other = State.FAILED if replica.status.state is State.RELEASED else State.RELEASED
         status = msgspec.structs.replace(replica.status, state=other)
         yield Update(msgspec.structs.replace(replica, status=status), "status")
         yield Update(_relabelled(replica))
         yield Create(_renamed(replica))
-        for held in look.all(Reservation):
+        for held in snapshot.all(Reservation):
             yield DropReservation(held.namespace, held.name, held.metadata.uid, "mischief", term)
             owner = ReservationOwner(kind="Replica", name=replica.name, uid=replica.metadata.uid)
             yield HoldCapacity(
                 held.namespace, owner, Intent.RECOVERY, held.status.claims, deadline, term
             )
-        for workload in look.all(Workload):
+        for workload in snapshot.all(Workload):
             yield from self._on_workload(workload)
-        for quota in look.all(Quota):
+        for quota in snapshot.all(Quota):
             # What is lent stays limited: nothing but the identity speaks against this one.
             hard = {**quota.spec.hard, "cpu": "1000"}
             spec = msgspec.structs.replace(quota.spec, hard=hard)
             richer = Update(msgspec.structs.replace(quota, spec=spec))
             yield richer
             # Only a server may speak for others, whatever identity it claims for them.
-            yield Forward(ADMIN, richer, _deciding(look))
+            yield Forward(ADMIN, richer, _deciding(snapshot))
 
     @staticmethod
     def _on_workload(workload: Workload) -> Iterator[Any]:
@@ -149,12 +158,12 @@ class Rogue(Hand):
         yield Remove("workloads", workload.namespace, workload.name)
 
 
-def _deciding(look: Look) -> int:
+def _deciding(snapshot: ObjectSnapshot) -> int:
     """The epoch under which servers decide at present.
 
     A forwarded request that names another one is dropped whoever sends it, and proves nothing.
     """
-    lease = look.get(Lease, "", lease_name(SCOPE))
+    lease = snapshot.get(Lease, "", lease_name(SCOPE))
     return lease.spec.epoch if lease is not None else 0
 
 

@@ -26,33 +26,43 @@ from holdfast.sim.plan import CALENDAR_STEPS_MS, LATENESS, Hazard, calendar_step
 from holdfast.sim.randomness import stream
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.budget_checks import Budgets
-from holdfast.sim.worlds.authority.census import SETTINGS, Census, CountedServer
-from holdfast.sim.worlds.authority.commit_checks import Claimed, Evidence, Marked, Remembered
-from holdfast.sim.worlds.authority.invariants import Lawful, Owned
-from holdfast.sim.worlds.authority.ledger_oracle import Books, Held
-from holdfast.sim.worlds.authority.liveness import Placeable, Quiet, overdue, unsettled
+from holdfast.sim.worlds.authority.budget_checks import DisruptionBudgets
+from holdfast.sim.worlds.authority.census import SETTINGS, AuthorityCensus, CountedServer
+from holdfast.sim.worlds.authority.commit_checks import (
+    FreshEvidence,
+    NodeMarks,
+    OperationMemory,
+    ReservationClaims,
+)
+from holdfast.sim.worlds.authority.invariants import FieldOwnership, LawfulTransitions
+from holdfast.sim.worlds.authority.ledger_oracle import LedgerTotals, StoreCopy
+from holdfast.sim.worlds.authority.liveness import (
+    PlaceableReplicas,
+    QuietStore,
+    overdue_reservation,
+    unsettled_work,
+)
 from holdfast.sim.worlds.authority.people import FAULTS_MS, NODES, TENANTS, Operator, script
 from holdfast.sim.worlds.authority.rogues import ADMIN, Rogue
-from holdfast.sim.worlds.authority.scripted_agents import AgentHand
-from holdfast.sim.worlds.authority.scripted_clients import Hand, Tell
+from holdfast.sim.worlds.authority.scripted_agents import ScriptedAgent
+from holdfast.sim.worlds.authority.scripted_clients import ScriptedClient, StateFact
 from holdfast.sim.worlds.authority.scripted_controllers import (
-    DrainHand,
-    EndpointsHand,
-    GarbageHand,
-    NodesHand,
-    RepairHand,
-    WorkloadHand,
+    ScriptedDrainController,
+    ScriptedEndpointsController,
+    ScriptedGarbageController,
+    ScriptedNodesController,
+    ScriptedRepairController,
+    ScriptedWorkloadController,
 )
-from holdfast.sim.worlds.authority.scripted_schedulers import SchedulerHand
+from holdfast.sim.worlds.authority.scripted_schedulers import ScriptedScheduler
 from holdfast.sim.worlds.authority.witness import (
     FOLLOWER,
-    Audited,
-    Candid,
-    Follower,
-    Kept,
-    Once,
-    Ordered,
+    AcknowledgedWrites,
+    FinalRecount,
+    OperationsOnce,
+    TruthfulRefusals,
+    WatchFollower,
+    WatchOrder,
 )
 from holdfast.store.memory import Keyspace
 
@@ -92,7 +102,7 @@ HAZARDS = (
 URGENT_CPU = "5"
 
 
-def furnish(keyspace: Keyspace, seed: int, cpu: str = "8", urgent_cpu: str = "") -> None:
+def create_defaults(keyspace: Keyspace, seed: int, cpu: str = "8", urgent_cpu: str = "") -> None:
     """What is there before anything goes wrong: regions, tenants, quotas, priorities."""
     cohort = QuotaSpec(
         cohort="house",
@@ -107,15 +117,15 @@ def furnish(keyspace: Keyspace, seed: int, cpu: str = "8", urgent_cpu: str = "")
         *(Tenant(ObjectMeta(name=tenant)) for tenant in TENANTS),
         *(Quota(ObjectMeta(name="default", namespace=t), spec=cohort) for t in TENANTS),
     )
-    admit(keyspace, seed, objects)
+    create_objects(keyspace, seed, objects)
 
 
-def admit(keyspace: Keyspace, seed: int, objects: Sequence[Object]) -> None:
+def create_objects(keyspace: Keyspace, seed: int, objects: Sequence[Object]) -> None:
     """Let an operator have created these before the run begins."""
-    settle(keyspace, seed, [Create(obj) for obj in objects], "furnish")
+    apply_requests(keyspace, seed, [Create(obj) for obj in objects], "furnish")
 
 
-def settle(keyspace: Keyspace, seed: int, requests: Sequence[Any], purpose: str) -> None:
+def apply_requests(keyspace: Keyspace, seed: int, requests: Sequence[Any], purpose: str) -> None:
     """Let an operator have asked for all this, long before the run begins.
 
     `purpose` names the stream that uids are drawn from: another one for each time.
@@ -139,47 +149,67 @@ def _settle(authority: Authority, keyspace: Keyspace, asked: Asked) -> None:
 def build(world: World) -> None:
     """Three servers over one store, and every sort of hand."""
     keyspace = Keyspace(tokens_max=TOKENS_MAX)
-    furnish(keyspace, world.seed, urgent_cpu=URGENT_CPU)
+    create_defaults(keyspace, world.seed, urgent_cpu=URGENT_CPU)
     world.add_store(keyspace=keyspace)
-    world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
+    world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
     for name in SERVERS:
         world.add(name, CountedServer, store="store", identity=f"system:server:{name}")
     world.balance("api", SERVERS)
     _add_hands(world)
-    world.add(FOLLOWER, Follower, store="store")
+    world.add(FOLLOWER, WatchFollower, store="store")
     _add_checkers(world, keyspace)
 
 
 def _add_checkers(world: World, keyspace: Keyspace) -> None:
     records = tuple(keyspace.range("", keys.END).records)
-    books = Books()
+    books = StoreCopy()
     books.learn(records)
     # The books are first: the others read in them what the commit has changed.
-    world.check(books, Held(books), Claimed(books), Lawful(books), Marked(books), Owned(books))
-    world.check(Budgets(books))
-    world.check(Kept(books, records), Once(books), Candid(books), Ordered(records), Audited())
-    world.check(Quiet(books), Census(books), Remembered(books, SETTINGS), Evidence(books))
-    placeable = Placeable(books)
     world.check(
-        Settles("V1", lambda w: unsettled(books, w), within_ms=120_000),
+        books,
+        LedgerTotals(books),
+        ReservationClaims(books),
+        LawfulTransitions(books),
+        NodeMarks(books),
+        FieldOwnership(books),
+    )
+    world.check(DisruptionBudgets(books))
+    world.check(
+        AcknowledgedWrites(books, records),
+        OperationsOnce(books),
+        TruthfulRefusals(books),
+        WatchOrder(records),
+        FinalRecount(),
+    )
+    world.check(
+        QuietStore(books),
+        AuthorityCensus(books),
+        OperationMemory(books, SETTINGS),
+        FreshEvidence(books),
+    )
+    placeable = PlaceableReplicas(books)
+    world.check(
+        Settles("V1", lambda w: unsettled_work(books, w), within_ms=120_000),
         Settles("V2", placeable.missing, within_ms=20_000),
-        Settles("INV12", lambda w: overdue(books, w), within_ms=60_000),
+        Settles("INV12", lambda w: overdue_reservation(books, w), within_ms=60_000),
     )
 
 
 def _add_hands(world: World) -> None:
-    def add(name: str, identity: str | Identity, make: Callable[[Seat, str], Hand]) -> None:
+    def add(
+        name: str, identity: str | Identity, make: Callable[[Seat, str], ScriptedClient]
+    ) -> None:
         who = identity if isinstance(identity, str) else identity.name
         world.add(name, lambda seat: make(seat, who), store="store", identity=identity)
 
     for name, scope in (("one", "one"), ("two", "two"), ("three", "shared"), ("four", "shared")):
         add(f"scheduler-{name}", f"system:scheduler:{name}", _scheduler(f"scheduler:{scope}"))
-    add("controller-workload", "system:controller:workload", WorkloadHand)
-    add("controller-nodes", "system:controller:nodes", NodesHand)
-    add("controller-repair", "system:controller:repair", RepairHand)
-    add("controller-garbage", "system:controller:garbage", GarbageHand)
-    add("controller-drain", "system:controller:drain", DrainHand)
-    add("controller-endpoints", "system:controller:endpoints", EndpointsHand)
+    add("controller-workload", "system:controller:workload", ScriptedWorkloadController)
+    add("controller-nodes", "system:controller:nodes", ScriptedNodesController)
+    add("controller-repair", "system:controller:repair", ScriptedRepairController)
+    add("controller-garbage", "system:controller:garbage", ScriptedGarbageController)
+    add("controller-drain", "system:controller:drain", ScriptedDrainController)
+    add("controller-endpoints", "system:controller:endpoints", ScriptedEndpointsController)
     for number in range(NODES):
         add(f"agent-{number}", f"system:node:node-{number}", _agent(number))
     add("operator", ADMIN, Operator)
@@ -188,14 +218,14 @@ def _add_hands(world: World) -> None:
     add("busybody", "system:controller:status", Rogue)
 
 
-def _scheduler(scope: str) -> Callable[[Seat, str], Hand]:
-    return lambda seat, identity: SchedulerHand(seat, identity, scope)
+def _scheduler(scope: str) -> Callable[[Seat, str], ScriptedClient]:
+    return lambda seat, identity: ScriptedScheduler(seat, identity, scope)
 
 
-def _agent(number: int) -> Callable[[Seat, str], Hand]:
+def _agent(number: int) -> Callable[[Seat, str], ScriptedClient]:
     zone = "us-a" if number == NODES - 1 else f"eu-{'ab'[number % 2]}"
     gpus = 1 if number < 3 else 0
-    return lambda seat, identity: AgentHand(seat, identity, f"node-{number}", zone, gpus)
+    return lambda seat, identity: ScriptedAgent(seat, identity, f"node-{number}", zone, gpus)
 
 
 SCENARIO = Scenario(

@@ -16,7 +16,12 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import Accepted, Move, RegisterNode, ReportStage
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
-from holdfast.sim.worlds.authority.scripted_clients import Hand, Look, meant, target
+from holdfast.sim.worlds.authority.scripted_clients import (
+    ObjectSnapshot,
+    ScriptedClient,
+    operation_id_of,
+    target,
+)
 
 ENDS_ONE_IN = 40
 # One registration in so many comes from a machine that has lost its devices for the time being.
@@ -32,7 +37,7 @@ def count_of(node: Node) -> tuple[int, ...]:
     return tuple(int(part) for part in node.status.agent_version.split(".") if part)
 
 
-class AgentHand(Hand):
+class ScriptedAgent(ScriptedClient):
     """One node. It speaks in the incarnation in which it last registered, right or wrong."""
 
     period_ms = 2_500
@@ -44,13 +49,13 @@ class AgentHand(Hand):
         # Each registration says the how manyth it is, of which life of the agent.
         self._life, self._registrations = seat.life, 0
 
-    def think(self, look: Look, now: Instant) -> Iterator[Any]:
-        mine = look.get(Node, "", self.node)
+    def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
+        mine = snapshot.get(Node, "", self.node)
         if mine is None or self._must_register(mine):
             yield self._registration(mine)
         if mine is None or not self.incarnation:
             return
-        for replica in look.all(Replica):
+        for replica in snapshot.all(Replica):
             binding = replica.status.binding
             if binding is not None and binding.node == self.node:
                 yield from self._tend(replica)
@@ -63,7 +68,7 @@ class AgentHand(Hand):
         lacks = len(mine.spec.devices) != self.gpus and self.chance(6)
         return gone or behind or lacks or not self.incarnation or self.whim(30)
 
-    def heard(self, request: Any, answer: Any) -> None:
+    def on_answer(self, request: Any, answer: Any) -> None:
         if isinstance(request, RegisterNode) and isinstance(answer, Accepted):
             for node in answer.objects:
                 if isinstance(node, Node):
@@ -121,5 +126,5 @@ class AgentHand(Hand):
             to,
             evidence=f"{LIFE}{life}",
             incarnation=life,
-            operation=meant(replica, to.value, self.identity),
+            operation=operation_id_of(replica, to.value, self.identity),
         )

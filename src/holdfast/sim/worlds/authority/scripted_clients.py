@@ -42,7 +42,7 @@ from holdfast.sim.plan import Prompted
 
 # What a hand sees: everything as of one revision.
 
-Kindly = TypeVar("Kindly", bound=Object)
+ObjectT = TypeVar("ObjectT", bound=Object)
 
 # Objects are immutable and a record's revision names its content, so all hands share one decoding.
 _DECODED_MAX = 20_000
@@ -62,7 +62,7 @@ def value_of(key: str, modified: int, value: bytes) -> Any:
     return found
 
 
-class Look:
+class ObjectSnapshot:
     """What a hand saw as of one revision, by kind and key."""
 
     def __init__(self, revision: int, values: Iterable[tuple[str, Any]]) -> None:
@@ -71,7 +71,7 @@ class Look:
         for key, value in values:
             self._values.setdefault(type(value), {})[key] = value
 
-    def all(self, struct: type[Kindly]) -> Iterable[Kindly]:
+    def all(self, struct: type[ObjectT]) -> Iterable[ObjectT]:
         """Everything of a kind, by key."""
         return self._values.get(struct, {}).values()
 
@@ -79,7 +79,7 @@ class Look:
         """The same with its keys, for records that do not carry their own."""
         return self._values.get(struct, {})
 
-    def get(self, struct: type[Kindly], namespace: str, name: str) -> Kindly | None:
+    def get(self, struct: type[ObjectT], namespace: str, name: str) -> ObjectT | None:
         found = self.keyed(struct)
         return found.get(keys.object_key(kind_of_struct(struct), namespace, name))
 
@@ -99,7 +99,7 @@ FIRST_LIFE = 1
 TERMED = (Create, Update, Patch, Remove, ReportStage, ReportPending)
 
 
-class Acknowledged(msgspec.Struct, frozen=True):
+class AcknowledgedRequest(msgspec.Struct, frozen=True):
     """Ground truth for the checkers: a server said that this is so."""
 
     who: str
@@ -112,7 +112,7 @@ class Acknowledged(msgspec.Struct, frozen=True):
         return f"{self.who}: {what} at {answer.revision}{' again' if answer.replayed else ''}"
 
 
-class Denied(msgspec.Struct, frozen=True):
+class DeniedRequest(msgspec.Struct, frozen=True):
     """Ground truth for the checkers: a server said that this is not so, or did not happen.
 
     `once` says that the request was sent only this once, so that nothing else can have done it.
@@ -127,7 +127,7 @@ class Denied(msgspec.Struct, frozen=True):
         return f"{self.who}: {type(self.request).__name__} denied"
 
 
-class Tell(msgspec.Struct, frozen=True):
+class StateFact(msgspec.Struct, frozen=True):
     """An effect of this world alone: state a fact."""
 
     fact: Any
@@ -140,12 +140,12 @@ def target(replica: Replica) -> Target:
     )
 
 
-def meant(replica: Replica, intent: str, who: str) -> str:
+def operation_id_of(replica: Replica, intent: str, who: str) -> str:
     """The operation id of an intention about a replica at this point of its life."""
     return f"{who}/{replica.metadata.uid}/{replica.status.transition_number}/{intent}"
 
 
-class Hand:
+class ScriptedClient:
     """Subclasses say what to ask in `think`, and may look at the answers in `heard`."""
 
     period_ms = 3_000
@@ -161,10 +161,10 @@ class Hand:
         self.identity = identity
         self._term: Term | None = None
         self._renewals = 0
-        self.look: Look | None = None
+        self.snapshot: ObjectSnapshot | None = None
         self.resting = False
         self._calls = 0
-        self._looking: int | None = None
+        self._reading: int | None = None
         self._asked: dict[int, Any] = {}
         self._first_life = seat.life == FIRST_LIFE
         self._sent: dict[str, int] = {}
@@ -172,14 +172,14 @@ class Hand:
 
     # For subclasses ------------------------------------------------------------------------------
 
-    def think(self, look: Look, now: Instant) -> Iterable[Any]:
+    def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterable[Any]:
         """What to ask for, given what was seen."""
         raise NotImplementedError
 
-    def heard(self, request: Any, answer: Any) -> None:
+    def on_answer(self, request: Any, answer: Any) -> None:
         """An answer came: a verdict, or an error as a value."""
 
-    def prompted(self, body: dict[str, Any]) -> None:
+    def on_prompt(self, body: dict[str, Any]) -> None:
         """The script says something."""
 
     @property
@@ -204,39 +204,39 @@ class Hand:
         match stimulus:
             case Started() | Woken(name="round"):
                 return self._round(now)
-            case Answered(call=call) if call == self._looking:
-                return self._looked(stimulus.body, now)
+            case Answered(call=call) if call == self._reading:
+                return self._take_snapshot(stimulus.body, now)
             case Answered(call=call) if call in self._asked:
                 return self._answered(self._asked.pop(call), stimulus.body)
             case Prompted(body=body) if body == REST:
                 self.resting = True
             case Prompted(body=body):
-                self.prompted(body)
+                self.on_prompt(body)
         return []
 
     def _round(self, now: Instant) -> list[Any]:
         jitter = int(self.rng.random() * self.period_ms / 2)
         wake = Wake("round", now.monotonic_ms + self.period_ms + jitter)
-        if self.look is not None and self.chance(STALE_ONE_IN):
-            return [wake, *self._ask(self._thoughts(self.look, now))]
-        self._looking = self._call()
-        return [wake, Range(self._looking, self.first_key, self.end_key)]
+        if self.snapshot is not None and self.chance(STALE_ONE_IN):
+            return [wake, *self._ask(self._all_requests(self.snapshot, now))]
+        self._reading = self._call()
+        return [wake, Range(self._reading, self.first_key, self.end_key)]
 
-    def _looked(self, page: Any, now: Instant) -> list[Any]:
-        self._looking = None
+    def _take_snapshot(self, page: Any, now: Instant) -> list[Any]:
+        self._reading = None
         records = getattr(page, "records", None)
         if records is None:
             return []
         seen = ((r.key, value_of(r.key, r.modified, r.value)) for r in records)
-        self.look = Look(page.revision, seen)
-        return self._ask(self._thoughts(self.look, now))
+        self.snapshot = ObjectSnapshot(page.revision, seen)
+        return self._ask(self._all_requests(self.snapshot, now))
 
-    def _thoughts(self, look: Look, now: Instant) -> Iterator[Any]:
+    def _all_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
         if self.scope:
-            yield from self._tend_lease(look, now)
+            yield from self._lease_requests(snapshot, now)
             if self._term is None:
                 return
-        yield from self.think(look, now)
+        yield from self.next_requests(snapshot, now)
 
     def _ask(self, requests: Iterable[Any]) -> list[Any]:
         effects = []
@@ -264,13 +264,13 @@ class Hand:
             self._lease_answered(answer)
         if isinstance(request, ReleaseLease):
             self._term = None
-        self.heard(request, answer)
+        self.on_answer(request, answer)
         if isinstance(answer, Accepted):
-            return [Tell(Acknowledged(self.identity, request, answer))]
+            return [StateFact(AcknowledgedRequest(self.identity, request, answer))]
         operation = getattr(request, "operation", "")
         if operation and isinstance(answer, Refusal | Unavailable):
             once = self._first_life and self._sent.get(operation) == 1
-            return [Tell(Denied(self.identity, request, answer, once))]
+            return [StateFact(DeniedRequest(self.identity, request, answer, once))]
         return []
 
     def _call(self) -> int:
@@ -279,7 +279,7 @@ class Hand:
 
     # The lease -----------------------------------------------------------------------------------
 
-    def _tend_lease(self, look: Look, now: Instant) -> Iterator[Any]:
+    def _lease_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
         """Renew what is ours; take over what did not move for its duration on our own clock."""
         if self._term is not None:
             given_back = self.whim(RELEASE_ONE_IN)
@@ -287,7 +287,7 @@ class Hand:
             renewal = RenewLease(self._term, number=self._renewals)
             yield ReleaseLease(self._term) if given_back else renewal
             return
-        lease = look.get(Lease, "", lease_name(self.scope))
+        lease = snapshot.get(Lease, "", lease_name(self.scope))
         if lease is None:
             yield AcquireLease(self.scope, self.lease_ms)
             return

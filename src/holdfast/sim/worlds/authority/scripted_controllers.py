@@ -35,13 +35,18 @@ from holdfast.model.requests import (
 )
 from holdfast.model.time import Instant, timestamp
 from holdfast.sim.cell import Seat
-from holdfast.sim.worlds.authority.scripted_clients import Hand, Look, meant, target
+from holdfast.sim.worlds.authority.scripted_clients import (
+    ObjectSnapshot,
+    ScriptedClient,
+    operation_id_of,
+    target,
+)
 
 _ENDED = (State.FAILED, State.SUCCEEDED, State.RELEASED)
 FENCE_MS = 12_000
 
 
-class WorkloadHand(Hand):
+class ScriptedWorkloadController(ScriptedClient):
     """Keeps the count: births, evictions, releases and the last rites of replicas and workloads."""
 
     scope = "controller:workload"
@@ -51,18 +56,18 @@ class WorkloadHand(Hand):
         # The last incarnation at a place that has no object any more, as refusals tell it.
         self._reached: dict[tuple[str, int], int] = {}
 
-    def heard(self, request: Any, answer: Any) -> None:
+    def on_answer(self, request: Any, answer: Any) -> None:
         if isinstance(answer, Refusal) and answer.reason is Reason.STALE_PLACE:
             reached = answer.details.get("reached")
             if reached is not None:
                 spec = request.object.spec
                 self._reached[spec.workload_uid, spec.ordinal] = int(reached)
 
-    def think(self, look: Look, now: Instant) -> Iterator[Any]:
+    def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
         by_owner: dict[str, list[Replica]] = {}
-        for replica in look.all(Replica):
+        for replica in snapshot.all(Replica):
             by_owner.setdefault(replica.spec.workload_uid, []).append(replica)
-        for workload in look.all(Workload):
+        for workload in snapshot.all(Workload):
             mine = by_owner.get(workload.metadata.uid, [])
             dying = workload.metadata.deletion_timestamp is not None
             wanted = 0 if dying else workload.spec.replicas
@@ -115,7 +120,7 @@ class WorkloadHand(Hand):
                     State.FAILED,
                     "Deadline",
                     term=self.term,
-                    operation=meant(replica, "fail", self.identity),
+                    operation=operation_id_of(replica, "fail", self.identity),
                 )
         elif state in (State.PENDING, State.RESERVED):
             yield Move(
@@ -123,7 +128,7 @@ class WorkloadHand(Hand):
                 State.RELEASED,
                 "ScaleDown",
                 term=self.term,
-                operation=meant(replica, "release", self.identity),
+                operation=operation_id_of(replica, "release", self.identity),
             )
         elif state in (State.BOUND, State.RUNNING):
             cause = Cause.DELETED if dying else Cause.SCALE_DOWN
@@ -132,7 +137,7 @@ class WorkloadHand(Hand):
                 cause,
                 # A privileged write without a term is refused, and then tried as it should be.
                 term=None if self.whim(12) else self.term,
-                operation=meant(replica, "stop", self.identity),
+                operation=operation_id_of(replica, "stop", self.identity),
             )
 
     def _let_go(self, workload: Workload) -> Update:
@@ -141,7 +146,7 @@ class WorkloadHand(Hand):
         return Update(msgspec.structs.replace(workload, metadata=metadata))
 
 
-class NodesHand(Hand):
+class ScriptedNodesController(ScriptedClient):
     """Marks nodes when the script says so, and fences them after a wait on its own clock."""
 
     scope = "controller:nodes"
@@ -152,11 +157,11 @@ class NodesHand(Hand):
         # When it saw a mark committed, by node and number; a new life starts the count again.
         self._marked: dict[tuple[str, int], int] = {}
 
-    def prompted(self, body: dict[str, Any]) -> None:
+    def on_prompt(self, body: dict[str, Any]) -> None:
         self._silent[body["node"]] = NodeAction(body["word"])
 
-    def think(self, look: Look, now: Instant) -> Iterator[Any]:
-        for node in look.all(Node):
+    def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
+        for node in snapshot.all(Node):
             word, mark = self._word(node, now)
             if word is not None:
                 yield JudgeNode(
@@ -166,11 +171,11 @@ class NodesHand(Hand):
                     self.term,
                     mark,
                     "silence",
-                    f"{self.identity}/{node.metadata.uid}/{look.revision}/{word.value}-{mark}",
+                    f"{self.identity}/{node.metadata.uid}/{snapshot.revision}/{word.value}-{mark}",
                     version=node.metadata.resource_version,
                 )
             if node.status.mark is not None and node.status.phase is NodePhase.UNKNOWN:
-                yield from self._unknown(look, node, node.status.mark.number)
+                yield from self._unknown(snapshot, node, node.status.mark.number)
 
     def _word(self, node: Node, now: Instant) -> tuple[NodeAction | None, int]:
         mark = node.status.mark.number if node.status.mark is not None else 0
@@ -190,8 +195,8 @@ class NodesHand(Hand):
                 return NodeAction.LOSE, 0
         return None, 0
 
-    def _unknown(self, look: Look, node: Node, mark: int) -> Iterator[Any]:
-        for replica in look.all(Replica):
+    def _unknown(self, snapshot: ObjectSnapshot, node: Node, mark: int) -> Iterator[Any]:
+        for replica in snapshot.all(Replica):
             binding = replica.status.binding
             if binding is None or binding.node != node.name:
                 continue
@@ -202,7 +207,7 @@ class NodesHand(Hand):
                     "NodeUnknown",
                     mark=mark,
                     term=self.term,
-                    operation=meant(replica, f"unknown-{mark}", self.identity),
+                    operation=operation_id_of(replica, f"unknown-{mark}", self.identity),
                 )
 
 
@@ -212,43 +217,43 @@ _ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 LATE = timedelta(seconds=3)
 
 
-class RepairHand(Hand):
+class ScriptedRepairController(ScriptedClient):
     """Fails and releases what a fence proved gone, and takes back what is past its deadline."""
 
     scope = "controller:repair"
 
-    def think(self, look: Look, now: Instant) -> Iterator[Any]:
-        for replica in look.all(Replica):
-            yield from self._replica(look, replica, now)
-        for held in look.all(Reservation):
+    def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
+        for replica in snapshot.all(Replica):
+            yield from self._replica(snapshot, replica, now)
+        for held in snapshot.all(Reservation):
             late = held.spec.deadline < timestamp(now.wall_ms) - LATE
             if held.status.phase in _ACTIVE and (late or self.whim(30)):
-                yield dropped(self, held, "Expired")
+                yield drop_request(self, held, "Expired")
 
-    def _replica(self, look: Look, replica: Replica, now: Instant) -> Iterator[Any]:
+    def _replica(self, snapshot: ObjectSnapshot, replica: Replica, now: Instant) -> Iterator[Any]:
         state, binding = replica.status.state, replica.status.binding
         if state is State.RESERVED:
-            held = look.get(Reservation, replica.namespace, replica.status.reservation)
+            held = snapshot.get(Reservation, replica.namespace, replica.status.reservation)
             if held is None or held.spec.deadline < timestamp(now.wall_ms) - LATE:
-                operation = meant(replica, "unreserve", self.identity)
+                operation = operation_id_of(replica, "unreserve", self.identity)
                 yield Unreserve(target(replica), "Expired", self.term, operation)
             return
         if state is State.FAILED and binding is None:
             yield self._move(replica, State.RELEASED)
         if binding is None:
             return
-        if state is State.UNKNOWN and (self._gone(look, replica) or self.whim(4)):
+        if state is State.UNKNOWN and (self._gone(snapshot, replica) or self.whim(4)):
             yield self._move(replica, State.FAILED)
         elif state in (State.FAILED, State.SUCCEEDED, State.STOPPING):
             keeps = replica.spec.template.on_disconnect is OnDisconnect.KEEP
-            if (self._gone(look, replica) and not keeps) or self.whim(8):
+            if (self._gone(snapshot, replica) and not keeps) or self.whim(8):
                 yield self._move(replica, State.RELEASED)
 
     @staticmethod
-    def _gone(look: Look, replica: Replica) -> bool:
+    def _gone(snapshot: ObjectSnapshot, replica: Replica) -> bool:
         """Whether the fence has passed; for `keep` work, whether its node lives on without it."""
         binding = replica.status.binding
-        node = look.get(Node, "", binding.node) if binding is not None else None
+        node = snapshot.get(Node, "", binding.node) if binding is not None else None
         if binding is None or node is None or node.status.incarnation > binding.node_incarnation:
             return True
         keeps = replica.spec.template.on_disconnect is OnDisconnect.KEEP
@@ -261,11 +266,11 @@ class RepairHand(Hand):
             "Fenced",
             "the node is fenced",
             term=self.term,
-            operation=meant(replica, to.value, self.identity),
+            operation=operation_id_of(replica, to.value, self.identity),
         )
 
 
-def dropped(hand: Hand, held: Reservation, reason: str) -> DropReservation:
+def drop_request(hand: ScriptedClient, held: Reservation, reason: str) -> DropReservation:
     """The request to let a reservation go."""
     return DropReservation(
         held.namespace,
@@ -277,79 +282,79 @@ def dropped(hand: Hand, held: Reservation, reason: str) -> DropReservation:
     )
 
 
-class GarbageHand(Hand):
+class ScriptedGarbageController(ScriptedClient):
     """Takes away what outlived its owner: reservations, and operations that are past their time."""
 
     scope = "controller:garbage"
     period_ms = 6_000
     end_key = keys.after_prefix(keys.OPERATIONS)
 
-    def think(self, look: Look, now: Instant) -> Iterator[Any]:
-        for held in look.all(Reservation):
-            if self._owned(look, held) and not self.whim(30):
+    def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
+        for held in snapshot.all(Reservation):
+            if self._owned(snapshot, held) and not self.whim(30):
                 continue
             if held.status.phase in _ACTIVE:
-                yield dropped(self, held, "Ownerless")
+                yield drop_request(self, held, "Ownerless")
             else:
                 uid = held.metadata.uid
                 operation = f"{self.identity}/{uid}/remove"
                 yield Remove("reservations", held.namespace, held.name, uid, operation=operation)
-        for workload in look.all(Workload):
+        for workload in snapshot.all(Workload):
             if FOREGROUND_FINALIZER in workload.metadata.finalizers:
-                yield from self._emptied(look, workload)
+                yield from self._emptied(snapshot, workload)
         old = [
             key.removeprefix(keys.OPERATIONS)
-            for key, past in look.keyed(PastOperation).items()
+            for key, past in snapshot.keyed(PastOperation).items()
             if past.until < timestamp(now.wall_ms) or self.whim(50)
         ]
         if old:
             yield ForgetOperations(tuple(old), self.term)
 
     @staticmethod
-    def _emptied(look: Look, workload: Workload) -> Iterator[Any]:
+    def _emptied(snapshot: ObjectSnapshot, workload: Workload) -> Iterator[Any]:
         """Let go of a workload that waited for its replicas to go first."""
-        if any(r.spec.workload_uid == workload.metadata.uid for r in look.all(Replica)):
+        if any(r.spec.workload_uid == workload.metadata.uid for r in snapshot.all(Replica)):
             return
         rest = tuple(f for f in workload.metadata.finalizers if f != FOREGROUND_FINALIZER)
         metadata = msgspec.structs.replace(workload.metadata, finalizers=rest)
         yield Update(msgspec.structs.replace(workload, metadata=metadata))
 
     @staticmethod
-    def _owned(look: Look, held: Reservation) -> bool:
+    def _owned(snapshot: ObjectSnapshot, held: Reservation) -> bool:
         owner = held.spec.owner
         struct = Workload if owner.kind == "Workload" else Replica
-        found = look.get(struct, held.namespace, owner.name)
+        found = snapshot.get(struct, held.namespace, owner.name)
         return found is not None and found.metadata.uid == owner.uid
 
 
-class DrainHand(Hand):
+class ScriptedDrainController(ScriptedClient):
     """Empties draining nodes, as far as budgets let it."""
 
     scope = "controller:drain"
 
-    def think(self, look: Look, now: Instant) -> Iterator[Any]:
-        for replica in look.all(Replica):
+    def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
+        for replica in snapshot.all(Replica):
             binding = replica.status.binding
             if binding is None or replica.status.state not in (State.BOUND, State.RUNNING):
                 continue
-            node = look.get(Node, "", binding.node)
+            node = snapshot.get(Node, "", binding.node)
             if node is not None and node.spec.drain is not None:
                 yield Evict(
                     target(replica),
                     Cause.DRAIN,
                     node.spec.drain.reason,
                     self.term,
-                    meant(replica, "drain", self.identity),
+                    operation_id_of(replica, "drain", self.identity),
                 )
 
 
-class EndpointsHand(Hand):
+class ScriptedEndpointsController(ScriptedClient):
     """Says which replicas are reachable."""
 
     scope = "controller:endpoints"
 
-    def think(self, look: Look, now: Instant) -> Iterator[Any]:
-        for replica in look.all(Replica):
+    def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
+        for replica in snapshot.all(Replica):
             ready = replica.status.stage is Stage.READY or self.whim(30)
             if replica.status.state is State.RUNNING and ready:
                 version = replica.metadata.resource_version

@@ -22,9 +22,13 @@ from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.census import SETTINGS
-from holdfast.sim.worlds.authority.ledger_oracle import Books, accepted_in
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy, accepted_in
 from holdfast.sim.worlds.authority.rogues import MISCHIEF, Trespass
-from holdfast.sim.worlds.authority.scripted_clients import Acknowledged, Denied, Tell
+from holdfast.sim.worlds.authority.scripted_clients import (
+    AcknowledgedRequest,
+    DeniedRequest,
+    StateFact,
+)
 from holdfast.store.contract import Batch
 
 FOLLOWER = "follower"
@@ -33,12 +37,12 @@ REOPEN_MS = 1_000
 SEEN_BY_MS = 30_000
 
 
-class Kept(Checker):
+class AcknowledgedWrites(Checker):
     """INV11: what was acknowledged is in the store's history; and the rogues got nothing."""
 
     invariants = ("INV6", "INV11")
 
-    def __init__(self, books: Books, records: tuple[Record, ...]) -> None:
+    def __init__(self, books: StoreCopy, records: tuple[Record, ...]) -> None:
         self.books = books
         self._written = {(record.key, record.modified) for record in records}
         # Every binding that ever was, by the replica, its transition number and the node.
@@ -61,7 +65,7 @@ class Kept(Checker):
     def on_fact(self, world: World, fact: Any) -> None:
         if isinstance(fact, Trespass):
             self.violated("INV6", f"{fact.who} was allowed {fact.request}")
-        if isinstance(fact, Acknowledged):
+        if isinstance(fact, AcknowledgedRequest):
             self._acknowledged(fact.who, fact.request, fact.answer)
 
     def _acknowledged(self, who: str, request: Any, answer: Accepted) -> None:
@@ -75,12 +79,12 @@ class Kept(Checker):
                 self.violated("INV11", f"{who} was told that {request.target.name} is bound")
 
 
-class Once(Checker):
+class OperationsOnce(Checker):
     """INV3: an operation id takes effect at most once, judged by what objects remember of it."""
 
     invariants = ("INV3", "INV6")
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self.books = books
         self._seen: dict[str, tuple[str, int]] = {}
 
@@ -94,13 +98,13 @@ class Once(Checker):
                     self.violated("INV3", f"{operation.id} took effect twice, on {key}")
 
 
-class Candid(Checker):
+class TruthfulRefusals(Checker):
     """What was denied is not so: "it did not happen" is said of nothing that did, a repetition of
     what was accepted is no refusal, and nobody is refused on older news than his own."""
 
     invariants = ("INV3", "INV11")
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self.books = books
         self._done: dict[str, None] = {}
         self._accepted: dict[str, Any] = {}
@@ -112,16 +116,16 @@ class Candid(Checker):
                 self._done[operation.id] = None
 
     def on_fact(self, world: World, fact: Any) -> None:
-        if isinstance(fact, Acknowledged):
+        if isinstance(fact, AcknowledgedRequest):
             operation = getattr(fact.request, "operation", "")
             if operation:
                 self._accepted[operation] = fact.request
-        elif isinstance(fact, Denied):
+        elif isinstance(fact, DeniedRequest):
             # Where requests are doubled, one of the two may fail and the other be done.
             alone = fact.once and not world.injected.get("duplicate")
             self._denied(fact, alone=alone)
 
-    def _denied(self, fact: Denied, *, alone: bool) -> None:
+    def _denied(self, fact: DeniedRequest, *, alone: bool) -> None:
         request, answer = fact.request, fact.answer
         operation = request.operation
         if isinstance(answer, Unavailable):
@@ -145,7 +149,7 @@ class Candid(Checker):
             self.violated("INV3", f"{operation} was accepted, and refused when it was repeated")
 
 
-class Followed(msgspec.Struct, frozen=True):
+class FollowedBatch(msgspec.Struct, frozen=True):
     """A fact: what a watcher was given, and up to which revision it now knows everything."""
 
     after: int
@@ -156,7 +160,7 @@ class Followed(msgspec.Struct, frozen=True):
         return f"followed {self.after} to {self.revision}"
 
 
-class Follower:
+class WatchFollower:
     """Keeps a copy of all objects by list and watch; starts again whenever it is told to."""
 
     def __init__(self, _seat: Seat, prefix: str = keys.OBJECTS) -> None:
@@ -170,9 +174,9 @@ class Follower:
             case Started() | Woken():
                 return self._list()
             case Changed(watch=watch, body=Batch() as batch) if watch == self._calls:
-                told = Followed(self.revision, batch.revision, tuple(batch.changes))
+                told = FollowedBatch(self.revision, batch.revision, tuple(batch.changes))
                 self._apply(batch)
-                return [Tell(told)]
+                return [StateFact(told)]
             case Changed(watch=watch) if watch == self._calls:
                 return self._list()
             case Answered(body=body):
@@ -197,7 +201,7 @@ class Follower:
         self.revision = batch.revision
 
 
-class Ordered(Checker):
+class WatchOrder(Checker):
     """INV10: revisions only grow, a watch brings every change once and in order, and whoever
     follows it ends with exactly what the store holds."""
 
@@ -219,7 +223,7 @@ class Ordered(Checker):
         self._changes += [c for c in commit.changes if c.key.startswith(self._prefix)]
 
     def on_fact(self, world: World, fact: Any) -> None:
-        if not isinstance(fact, Followed):
+        if not isinstance(fact, FollowedBatch):
             return
         due = self._between(fact.after, fact.revision)
         if list(fact.changes) != due:
@@ -239,7 +243,7 @@ class Ordered(Checker):
 
     def at_end(self, world: World) -> None:
         machine = world.cells[FOLLOWER].machine
-        if not isinstance(machine, Follower) or machine.revision < self._old:
+        if not isinstance(machine, WatchFollower) or machine.revision < self._old:
             self.violated("INV10", f"the follower has not come to revision {self._old}")
         held = dict(self._first)
         for change in self._between(0, machine.revision):
@@ -251,7 +255,7 @@ class Ordered(Checker):
             self.violated("INV10", f"the follower's copy is not what the store held at {at}")
 
 
-class Audited(Checker):
+class FinalRecount(Checker):
     """All ledgers of the last revision, by the recount that operators run."""
 
     invariants = ("INV3", "INV4")

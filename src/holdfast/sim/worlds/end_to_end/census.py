@@ -1,7 +1,7 @@
-"""What really happened in a run: a checker that finds nothing, and counts.
+"""Counts what really happened in a run. This checker reports no violations.
 
 A world in which something never happens proves nothing about it. The tests add up the counts of
-many seeds and hold them against what must occur.
+many seeds and compare them with what must occur.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.lifecycle import State
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.census import Seen
+from holdfast.sim.worlds.authority.census import ServerOutcome
 from holdfast.sim.worlds.authority.invariants import same, steps_of
-from holdfast.sim.worlds.authority.ledger_oracle import LEASES, Books
-from holdfast.sim.worlds.authority.scripted_clients import Acknowledged
-from holdfast.sim.worlds.end_to_end.component_taps import Overheard
+from holdfast.sim.worlds.authority.ledger_oracle import LEASES, StoreCopy
+from holdfast.sim.worlds.authority.scripted_clients import AcknowledgedRequest
+from holdfast.sim.worlds.end_to_end.component_taps import ComponentTap
 from holdfast.sim.worlds.end_to_end.process_table import Adopted, ProcessEnded, ProcessStarted
 
-# How often the pictures are asked what they missed; one that ends in between is not.
+# How often the caches are asked what they missed; one that ends in between is not.
 LOOK_MS = 10_000
 
-# The words for what becomes of a node, by the phase that it comes to.
-_WORDS = {
+# What is counted when a node enters this phase.
+_PHASE_CHANGES = {
     NodePhase.SUSPECT: "suspected",
     NodePhase.UNKNOWN: "marked",
     NodePhase.FENCED: "fenced",
 }
 
-# What has to happen over the seeds of the default run.
+MISSED = "cache missed a change, and the resync found it"
+# What must happen over the seeds of the default run.
 DEMANDED = (
     "node suspected",
     "node marked",
@@ -57,22 +58,22 @@ DEMANDED = (
     "accepted RegisterNode",
     "repeated request",
     "Bind refused",
-    "list begun anew after Expired",
+    "list restarted after Expired",
     "lost answer settled by a read",
-    "picture missed something, and the resync found it",
+    MISSED,
 )
 
 
-class Census(Checker):
-    """Counts by name. It is told what machines went through by those who listen at their doors."""
+class EndToEndCensus(Checker):
+    """Counts by name. The taps around the machines report what the machines went through."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self.books = books
         self.counts: dict[str, int] = {}
         self._missed: dict[tuple[str, int], int] = {}
 
     def begin(self, world: World) -> None:
-        """Look at the pictures from time to time."""
+        """Look at the caches from time to time."""
         world.post(world.now_us + LOOK_MS * 1000, self._look, world, None)
 
     def _count(self, what: str, times: int = 1) -> None:
@@ -80,17 +81,17 @@ class Census(Checker):
 
     @property
     def missed(self) -> int:
-        """How many objects only a list brought to light."""
-        return self.counts.get("picture missed something, and the resync found it", 0)
+        """How many objects only a list found."""
+        return self.counts.get(MISSED, 0)
 
     def _look(self, _number: int, world: World, _: None) -> None:
         for cell in world.cells.values():
-            if isinstance(cell.machine, Overheard):
+            if isinstance(cell.machine, ComponentTap):
                 name, missed = (cell.name, cell.life), cell.machine.missed
                 more = missed - self._missed.get(name, 0)
                 if more:
                     self._missed[name] = missed
-                    self._count("picture missed something, and the resync found it", more)
+                    self._count(MISSED, more)
         self.begin(world)
 
     def at_end(self, world: World) -> None:
@@ -98,9 +99,9 @@ class Census(Checker):
 
     def on_fact(self, world: World, fact: Any) -> None:
         match fact:
-            case Seen(what=what):
+            case ServerOutcome(what=what):
                 self._count(what)
-            case Acknowledged(request=request, answer=answer):
+            case AcknowledgedRequest(request=request, answer=answer):
                 if answer.replayed:
                     self._count("repeated request")
                 self._count(f"accepted {type(request).__name__}")
@@ -114,7 +115,7 @@ class Census(Checker):
     def on_commit(self, world: World, commit: Commit) -> None:
         for _, old, new in self.books.changed("objects/nodes/"):
             if old is not None and new is not None:
-                self._judged(old, new)
+                self._count_node(old, new)
         for _, old, new in self.books.changed("objects/replicas/"):
             if new is None:
                 continue
@@ -124,18 +125,18 @@ class Census(Checker):
                 self._count(f"move {_name(record.from_state)} -> {record.to.value}")
         for _, old, new in self.books.changed(LEASES):
             if isinstance(old, Lease) and isinstance(new, Lease):
-                self._leased(old, new)
+                self._count_lease(old, new)
 
-    def _judged(self, old: Node, new: Node) -> None:
+    def _count_node(self, old: Node, new: Node) -> None:
         was, now = old.status, new.status
         if now.incarnation > was.incarnation:
             self._count("node returned in a new life")
         elif was.phase is not now.phase:
             cleared = was.phase is NodePhase.UNKNOWN and now.phase is NodePhase.READY
-            word = "cleared" if cleared else _WORDS.get(now.phase, now.phase.value)
-            self._count(f"node {word}")
+            change = "cleared" if cleared else _PHASE_CHANGES.get(now.phase, now.phase.value)
+            self._count(f"node {change}")
 
-    def _leased(self, old: Lease, new: Lease) -> None:
+    def _count_lease(self, old: Lease, new: Lease) -> None:
         if old.spec.holder != new.spec.holder or old.spec.epoch == new.spec.epoch:
             return
         if old.spec.instance == new.spec.instance:

@@ -1,4 +1,4 @@
-"""What must hold where work really runs: judged by the process table, not by status."""
+"""What must hold where work really runs. The process table decides, not status."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import STAGES, Stage, State
 from holdfast.sim.check import Checker
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import Books
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.end_to_end.process_table import Processes, ProcessStarted
 
 _MAY_WAIT = (State.PENDING, State.RESERVED)
 
 
 class OneCopy(Checker):
-    """INV2: of work that must not run twice, at most one copy runs, whoever thinks what.
+    """INV2: of work that must not run twice, at most one copy runs, whatever components believe.
 
-    A copy is one place of one workload: another replica that holds the same place, or another
-    attempt of the same replica, is a second copy. Work on a computer that stood still as a whole
-    may wake after its deadline; that is the honest limit, and is counted apart.
+    A copy is one ordinal of one workload: another replica with the same ordinal, or another attempt
+    of the same replica, is a second copy. Work on a machine that was frozen as a whole may resume
+    after its deadline. This is a known limit, and such overlaps are counted separately.
     """
 
     invariants = ("INV2",)
 
-    def __init__(self, books: Books, processes: Processes) -> None:
+    def __init__(self, books: StoreCopy, processes: Processes) -> None:
         self._books, self.processes = books, processes
         self.starts = 0
         self.overlaps_after_freeze = 0
-        # The place of each replica that ever ran, which its object may not outlive.
+        # The workload and ordinal of each replica that ever ran; its object may be gone earlier.
         self._places: dict[str, tuple[str, int]] = {}
 
     def on_fact(self, world: World, fact: Any) -> None:
@@ -46,7 +46,7 @@ class OneCopy(Checker):
             self.overlaps_after_freeze += replica is None
             return
         if place is None:
-            self.violated("INV2", f"{fact.name} started on {fact.host}, and is no replica")
+            self.violated("INV2", f"{fact.name} started on {fact.host}, and no such replica exists")
         if not fact.exclusive:
             return
         if replica is None or replica.status.state is State.RELEASED:
@@ -64,7 +64,7 @@ class OneCopy(Checker):
             self.violated("INV2", f"{what} while {other}")
 
     def _is_dated(self, world: World, fact: ProcessStarted) -> bool:
-        """Whether it was started by a clock that had stood still in between."""
+        """Whether its deadline came from a clock that had stopped in between."""
         table = self.processes.table(world.hosts[fact.host])
         return table[Attempt(fact.uid, fact.number)].was_frozen
 
@@ -73,15 +73,15 @@ class OneCopy(Checker):
         return found if found is not None and found.metadata.uid == fact.uid else None
 
 
-class Proven(Checker):
-    """A replica is Released only when nothing of it runs: the proof of stop was one.
+class ReleasedAfterStop(Checker):
+    """A replica is Released only when nothing of it runs: the proof of its stop was true.
 
-    Running is said only of what has been started: status follows the deed.
+    A replica is Running only after its process has started: status follows the action.
     """
 
     invariants = ("INV2",)
 
-    def __init__(self, books: Books, processes: Processes) -> None:
+    def __init__(self, books: StoreCopy, processes: Processes) -> None:
         self._books, self._processes = books, processes
         self._started: set[str] = set()
 
@@ -99,25 +99,25 @@ class Proven(Checker):
             if is_new and new.metadata.uid not in self._started:
                 self.violated("INV2", f"{new.name} is Running and was never started")
             if state is State.RELEASED and before is not State.RELEASED:
-                self._released(new)
+                self._check_stopped(new)
 
-    def _released(self, replica: Replica) -> None:
+    def _check_stopped(self, replica: Replica) -> None:
         for host, held in self._processes.running():
             if held.launch.attempt.uid == replica.metadata.uid and not held.was_frozen:
                 self.violated("INV2", f"{replica.name} is Released and runs on {host.name}")
 
 
-class Desired:
-    """V1 and V3: what is wanted runs and is ready, or says why it waits; and nothing else runs."""
+class DesiredWork:
+    """V1 and V3: desired work runs and is ready, or says why it waits; and nothing else runs."""
 
-    def __init__(self, books: Books, processes: Processes) -> None:
+    def __init__(self, books: StoreCopy, processes: Processes) -> None:
         self._books, self._processes = books, processes
-        # The last verdict, and as of what: it is asked for every second of a long calm.
+        # The last verdict and the versions it was computed from: a long calm asks every second.
         self._as_of = (-1, -1)
         self._verdict: str | None = None
 
     def missing(self, world: World) -> str | None:
-        """What is not as it is wanted, in words."""
+        """What differs from the desired state, as a sentence."""
         as_of = (self._books.version, self._processes.changes)
         if as_of != self._as_of:
             self._as_of, self._verdict = as_of, self._judge()
@@ -131,7 +131,7 @@ class Desired:
         for workload in self._books.all("objects/workloads/"):
             if workload.metadata.deletion_timestamp is not None:
                 return f"{workload.name} is still being deleted"
-            found = [r for r in by_workload.get(workload.metadata.uid, []) if holds_place(r)]
+            found = [r for r in by_workload.get(workload.metadata.uid, []) if occupies_ordinal(r)]
             if len(found) != workload.spec.replicas:
                 return f"{workload.name} has {len(found)} of {workload.spec.replicas}"
         for replica in replicas:
@@ -160,28 +160,28 @@ class Desired:
         for host, held in self._processes.running():
             uid = held.launch.attempt.uid
             if wanted.pop(uid, None) != host.name:
-                return f"{held.launch.name} runs on {host.name}, where it is not wanted"
+                return f"{held.launch.name} runs on {host.name}, where it should not"
         if wanted:
-            return f"nothing runs of {sorted(wanted)}"
+            return f"no process runs for {sorted(wanted)}"
         return None
 
     def silent(self, world: World) -> str | None:
-        """V3: whoever waits says why."""
+        """V3: a replica that waits says why."""
         for replica in self._books.all("objects/replicas/"):
             if replica.status.state is State.PENDING and replica.status.pending is None:
-                return f"{replica.name} waits and does not say why"
+                return f"{replica.name} is pending and its status gives no reason"
         return None
 
     def untrusted(self, world: World) -> str | None:
-        """Every node that is there takes part again."""
+        """Every registered node is Ready again."""
         for node in self._books.all("objects/nodes/"):
             if node.status.phase is not NodePhase.READY:
                 return f"node {node.name} is {node.status.phase.value}"
         return None
 
 
-def holds_place(replica: Replica) -> bool:
-    """Whether a replica holds its place."""
+def occupies_ordinal(replica: Replica) -> bool:
+    """Whether a replica occupies its ordinal, so that no other replica may be created for it."""
     keeps = replica.spec.template.on_disconnect is OnDisconnect.KEEP
     gone = (State.RELEASED,) if not keeps else (State.RELEASED, State.FAILED)
     return replica.status.state not in gone

@@ -1,6 +1,6 @@
-"""Listens at a component's door: what it was told is ground truth for the checkers.
+"""Taps the stimuli and effects of a component: the answers it received are facts for checkers.
 
-The component itself is the product's own machine and does not know.
+The component itself is the product's own machine and does not know of the tap.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
 from holdfast.observe.watch_events import Get
 from holdfast.sim.cell import Seat
-from holdfast.sim.worlds.authority.census import Seen
-from holdfast.sim.worlds.authority.scripted_clients import Acknowledged, Tell
+from holdfast.sim.worlds.authority.census import ServerOutcome
+from holdfast.sim.worlds.authority.scripted_clients import AcknowledgedRequest, StateFact
 
 _WRITES = (Bind, Create, Evict, JudgeNode, Move)
 
 
-class Overheard:
-    """A machine that steps another and says which of its requests were accepted.
+class ComponentTap:
+    """A machine that steps another and states which of its requests were accepted.
 
-    That a lease was kept is no news: it happens all the time and changes nothing.
+    Accepted lease renewals are left out: they happen all the time and change nothing.
     """
 
     def __init__(self, identity: str, machine: Machine) -> None:
@@ -35,7 +35,7 @@ class Overheard:
 
     @property
     def missed(self) -> int:
-        """How much of what it was to be told only a list brought to light."""
+        """How many changes its streams should have brought and only a list found."""
         cache: Cache = getattr(self.machine, "cache", None) or self.machine._cache  # type: ignore[attr-defined]
         return cache.missed
 
@@ -44,31 +44,31 @@ class Overheard:
         kind = type(stimulus)
         if kind is Answered:
             ask = self._asked.pop(stimulus.call, None)
-            fact = self._heard(ask, stimulus.body, effects) if ask is not None else None
+            fact = self._fact_of(ask, stimulus.body, effects) if ask is not None else None
             if fact is not None:
-                effects = [Tell(fact), *effects]
+                effects = [StateFact(fact), *effects]
         elif kind is Ended and isinstance(stimulus.body, Expired):
-            effects = [Tell(Seen("list begun anew after Expired")), *effects]
+            effects = [StateFact(ServerOutcome("list begun anew after Expired")), *effects]
         for effect in effects:
             if type(effect) is Ask:
                 self._asked[effect.call] = effect
         return effects
 
-    def _heard(self, ask: Ask, answer: Any, effects: Sequence[Any]) -> Any:
-        """What an answer tells the checkers, if anything."""
+    def _fact_of(self, ask: Ask, answer: Any, effects: Sequence[Any]) -> Any:
+        """The fact that an answer is for the checkers, or None."""
         match answer:
             case Accepted():
                 if type(ask.body) is not RenewLease:
-                    return Acknowledged(ask.sender or self._identity, ask.body, answer)
+                    return AcknowledgedRequest(ask.sender or self._identity, ask.body, answer)
             case Refusal():
-                return Seen(f"{type(ask.body).__name__} refused")
+                return ServerOutcome(f"{type(ask.body).__name__} refused")
             case OutcomeUnknown() if isinstance(ask.body, _WRITES):
                 reads = [it.body for it in effects if isinstance(it, Ask)]
                 if any(isinstance(it, Get) for it in reads):
-                    return Seen("lost answer settled by a read")
+                    return ServerOutcome("lost answer settled by a read")
         return None
 
 
-def overheard(identity: str, make: Callable[[Seat], Machine]) -> Callable[[Seat], Overheard]:
-    """A factory of machines that are listened to."""
-    return lambda seat: Overheard(identity, make(seat))
+def tap_component(identity: str, make: Callable[[Seat], Machine]) -> Callable[[Seat], ComponentTap]:
+    """Return a factory of machines that have a tap."""
+    return lambda seat: ComponentTap(identity, make(seat))

@@ -1,11 +1,11 @@
-"""The end-to-end world with less room than is wanted, and with news that never arrive.
+"""The end-to-end world with too little capacity, and with watch events that never arrive.
 
     python -m holdfast.sim run holdfast.sim.worlds.end_to_end.crowded:CROWDED --seeds 0-99
     python -m holdfast.sim run holdfast.sim.worlds.end_to_end.crowded:LOSSY --seeds 0-99
 
-In `CROWDED` many of one sort wait for room, and as soon as somebody makes some, a younger one asks
-for it, too. In `LOSSY` hardly anything goes wrong but that news are lost: no crash and no broken
-stream makes anybody list anew, so that nothing but the resync finds what was missed.
+In `CROWDED` many equal replicas wait for capacity, and as soon as some is freed, a younger replica
+asks for it too. In `LOSSY` hardly anything goes wrong except that watch events are lost: no crash
+and no broken stream makes a component list again, so only the resync finds what was missed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NODES = 3
 FAULTS_MS = 90_000
 SETTLE_MS = WELL_WITHIN_MS + 60_000
 KILL_EVERY_MS = (2_500, 6_000)
-# More than there is room for on all nodes together.
+# More than fits on all nodes together.
 REPLICAS = (6, 9)
 
 _CROWDED_HAZARDS = (
@@ -48,7 +48,7 @@ _LOSSY_HAZARDS = (
 
 
 def script(rng: Random, replicas: tuple[int, int]) -> Sequence[Act]:
-    """Two services of one tenant that ask for the same, and somebody who kills replicas."""
+    """Two services of one tenant that ask for the same, and an operator who kills replicas."""
     names = [Act(500 + 100 * i, "operator", _service(rng, i, replicas)) for i in range(2)]
     acts, at_ms = names, 5_000
     while at_ms < FAULTS_MS:

@@ -2,10 +2,10 @@
 
     python -m holdfast.sim run holdfast.sim.worlds.end_to_end.fence_timings:RETIMED --seeds 0-99
 
-The fault `retimed` starts a server anew with other settings, as an operator does who restarts the
-servers one after the other: timings go up and down, and two servers may differ for long. Each
-timing by itself waits for not a millisecond longer than the law of fencing demands, so whoever
-fences by one timing what was started under another lets work run twice.
+The fault `retimed` restarts a server with other settings, as an operator does who restarts the
+servers one after the other: timings go up and down, and two servers may differ for a long time.
+Each timing by itself waits exactly as long as the law of fencing demands, so a fence that uses one
+timing for work started under another lets work run twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.commit.context import PlaneSettings
 from holdfast.model import fence
 from holdfast.model.fence import FenceTiming
 from holdfast.sim.check import Checker
-from holdfast.sim.faults import MACHINE, Kind
+from holdfast.sim.faults import MACHINE, FaultKind
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, calendar_steps
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
@@ -75,16 +75,16 @@ _LOWERED_HAZARDS = (
 
 
 class Retiming(Checker):
-    """With which settings each server starts next. In the end all of them have the same.
+    """The settings with which each server starts next. In the end all servers have the same.
 
-    As long as they differ, the record of a node goes up and down with the server that it talks to.
+    While they differ, the timing in a node's record changes with the server that it talks to.
     """
 
     def __init__(self, world: World, at_once: bool) -> None:
         # Whether all servers are restarted together.
         self._at_once = at_once
         self._chosen: dict[str, int] = {}
-        world.faults.add("retimed", Kind(MACHINE, self._strike))
+        world.faults.add("retimed", FaultKind(MACHINE, self._strike))
 
     def on_calm(self, world: World) -> None:
         wanted = self._chosen.get(SERVER_NAMES[0], 0)
@@ -108,7 +108,7 @@ def build(world: World, at_once: bool = False) -> None:
     build_with(
         world,
         NODES,
-        # The checkers ask for how long somebody has listened at least.
+        # The checkers need the shortest time for which a server has listened.
         settings=PlaneSettings(fence=TIMINGS[0]),
         zones=ZONES,
         faults_ms=FAULTS_MS,
@@ -118,7 +118,7 @@ def build(world: World, at_once: bool = False) -> None:
 
 
 def script(rng: Random, graces: tuple[int, ...] = (10, 60, 60)) -> Sequence[Act]:
-    """Services with graces up to far beyond what the plane allows, and somebody who scales them."""
+    """Services with graces far beyond what the plane allows, and an operator who scales them."""
     acts = [Act(500 + 100 * i, "operator", _service(rng, i, graces)) for i in range(3)]
     acts += [
         Act(between(rng, 5_000, FAULTS_MS - 20_000), "operator", _act(rng))
@@ -158,8 +158,8 @@ RETIMED = Scenario(
     script=script,
 )
 
-# The same where only the grace changes, on all servers at once, and all work takes as much of it as
-# it is given.
+# The same where only the grace changes, on all servers at once, and all work uses all the grace
+# that it is given.
 LOWERED = msgspec.structs.replace(
     RETIMED,
     name="holdfast.sim.worlds.end_to_end.fence_timings:LOWERED",

@@ -1,12 +1,12 @@
-"""The end-to-end world with servers that hang: one of two stands still for 20 to 60 s, and new work
-comes.
+"""The end-to-end world with servers that hang: one of two stops for 20 to 60 s, and new work is
+created.
 
     python -m holdfast.sim run holdfast.sim.worlds.end_to_end.hung_servers:HUNG --seeds 0-99
 
-A server that hangs is worse than one that died: connections stand, and nothing is answered. What is
-created while at most one server hangs must have places soon, whoever was connected to which server
-(`Prompt`). Components choose their server as `host/client/transport` does: they stay with one until
-it does not serve them, then take the other (`Choosing`).
+A server that hangs is worse than one that died: connections stay open, and no request is answered.
+What is created while at most one server hangs must be placed soon, whichever server each component
+is connected to (`PromptPlacement`). Components choose their server as `host/client/transport` does:
+they stay with one until it fails them, then take the other (`ServerChoice`).
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from holdfast.sim.plan import Act, Hazard, calendar_steps, late_requests
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import Books
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.authority.people import TENANTS
-from holdfast.sim.worlds.end_to_end.component_taps import Overheard
+from holdfast.sim.worlds.end_to_end.component_taps import ComponentTap
 from holdfast.sim.worlds.end_to_end.scenario import SERVER_NAMES, WELL_WITHIN_MS, build_with
 
 NODES = 4
 FAULTS_MS = 300_000
 SETTLE_MS = WELL_WITHIN_MS + 30_000
 CREATE_EVERY_MS = (4_000, 12_000)
-# New work has its places so soon although a server hangs: a stream is silent for 5.5 s before it is
-# left, then a request may get no answer for 5 s, and one that is forwarded to the server that hangs
-# for 2 s more. Half as much again is for pauses between tries.
+# New work is placed within this time although a server hangs: a stream is silent for 5.5 s before
+# it is left, then a request may get no answer for 5 s, and one that is forwarded to the server that
+# hangs for 2 s more. Half as much again is for pauses between tries.
 PROMPT_MS = 19_000
-# A stream that is left after it told nothing for so long was at a server that hangs.
+# A stream that is left after it was silent for this long was at a server that hangs.
 SILENT_MS = 4_000
 LOOK_EVERY_MS = 500
 
@@ -55,13 +55,13 @@ _HAZARDS = (
 _WAITING = (State.PENDING, State.RESERVED)
 
 
-class Choosing:
-    """A machine and its way to the servers, of which it uses one until that does not serve it."""
+class ServerChoice:
+    """A machine with its connection to the servers: it uses one until that server fails it."""
 
     def __init__(self, machine: Machine, first: int) -> None:
         self._machine, self._current = machine, first
         self._asked: dict[int, str] = {}
-        # The server of each stream, and when it last told something.
+        # The server of each stream, and when the stream last brought something.
         self._streams: dict[int, tuple[str, int]] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -79,9 +79,10 @@ class Choosing:
                 server, _ = self._streams.pop(stream)
                 if isinstance(body, HoldfastError):
                     self._fault(server)
-        return [self._sent(effect, now) for effect in self._machine.step(stimulus, now)]
+        return [self._address(effect, now) for effect in self._machine.step(stimulus, now)]
 
-    def _sent(self, effect: Any, now: Instant) -> Any:
+    def _address(self, effect: Any, now: Instant) -> Any:
+        """The effect with the present server as its destination, where it goes to any server."""
         match effect:
             case Ask(to=to, call=call) if to == SERVERS:
                 self._asked[call] = SERVER_NAMES[self._current]
@@ -90,8 +91,8 @@ class Choosing:
                 self._streams[stream] = (SERVER_NAMES[self._current], now.monotonic_ms)
                 return msgspec.structs.replace(effect, to=SERVER_NAMES[self._current])
             case Leave(stream=stream) if stream in self._streams:
-                server, heard_ms = self._streams.pop(stream)
-                if now.monotonic_ms - heard_ms >= SILENT_MS:
+                server, received_ms = self._streams.pop(stream)
+                if now.monotonic_ms - received_ms >= SILENT_MS:
                     self._fault(server)
         return effect
 
@@ -100,20 +101,20 @@ class Choosing:
             self._current = (self._current + 1) % len(SERVER_NAMES)
 
 
-class Prompt(Checker):
-    """What is created has places soon, if not more than one server hung at that time.
+class PromptPlacement(Checker):
+    """New work is placed soon, if no more than one server hung at that time.
 
     Servers that hang one right after the other are two faults: each may cost as much as one.
     """
 
     invariants = ("V2",)
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self._books = books
-        # When which servers hung was last seen to change.
+        # When the set of hung servers last changed.
         self._changed_ms = 0
         self._hung: tuple[str, ...] = ()
-        # Whether all was well when a server began to hang.
+        # Whether no other server hung when the present one began to hang.
         self._is_single = True
         self.judged = 0
 
@@ -146,20 +147,20 @@ class Prompt(Checker):
         ]
         if len(bound) < workload.spec.replicas:
             late = f"{workload.name}: {len(bound)} of {workload.spec.replicas} places"
-            self.violated("V2", f"{late} {PROMPT_MS} ms after its birth, with {self._hung} hung")
+            self.violated("V2", f"{late} {PROMPT_MS} ms after creation, with {self._hung} hung")
 
 
 def build(world: World) -> None:
     build_with(world, NODES, faults_ms=FAULTS_MS)
     choose_servers(world)
-    books = next(it for it in world.checkers if isinstance(it, Books))
-    prompt = Prompt(books)
+    books = next(it for it in world.checkers if isinstance(it, StoreCopy))
+    prompt = PromptPlacement(books)
     world.check(prompt)
     prompt.watch(world)
 
 
 def choose_servers(world: World) -> None:
-    """Let all components stay with one server until it does not serve them."""
+    """Let all components stay with one server until it fails them."""
     rng = world.rng("choosing")
     for cell in list(world.cells.values()):
         if cell.name.startswith(("agent", "controllers", "scheduler")):
@@ -169,16 +170,16 @@ def choose_servers(world: World) -> None:
 def _choose(cell: Cell, rng: Random) -> None:
     make: Callable[[Seat], Any] = cell.factory
 
-    def made(seat: Seat) -> Overheard:
-        overheard: Overheard = make(seat)
-        overheard.machine = Choosing(overheard.machine, between(rng, 0, len(SERVER_NAMES) - 1))
+    def made(seat: Seat) -> ComponentTap:
+        overheard: ComponentTap = make(seat)
+        overheard.machine = ServerChoice(overheard.machine, between(rng, 0, len(SERVER_NAMES) - 1))
         return overheard
 
     cell.factory = made
 
 
 def script(rng: Random) -> Sequence[Act]:
-    """A small service every few seconds, and one that goes."""
+    """Every few seconds one small service is created and one is deleted."""
     acts: list[Act] = []
     at_ms, number = 2_000, 0
     while at_ms < FAULTS_MS:

@@ -4,7 +4,7 @@ Two faults make it deaf: to one node (`deaf`), or to all of a zone (`deaf_zone`)
 all the same and are acknowledged until the mark, so that marks and fences come at any moment of
 their lives. Safety must not rest on who was heard: that is what the deadline is there for.
 
-A `Listener` stands around each team of controllers. It takes from the servers' answers what must
+A `HeartbeatTap` stands around each team of controllers. It takes from the servers' answers what must
 not be heard, and states as a fact what the team knew when it decided to mark or to fence.
 """
 
@@ -25,15 +25,15 @@ from holdfast.model.requests import JudgeNode, NodeAction
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
 from holdfast.sim.cell import Seat
-from holdfast.sim.faults import HOST, Heal, Kind
+from holdfast.sim.faults import HOST, FaultKind, Heal
 from holdfast.sim.plan import Fault
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.scripted_clients import Tell
+from holdfast.sim.worlds.authority.scripted_clients import StateFact
 
 _GRAVE = (NodeAction.MARK, NodeAction.FENCE)
 
 
-class Decided(msgspec.Struct, frozen=True):
+class NodeDecision(msgspec.Struct, frozen=True):
     """A fact: a team decided to say this word of a node.
 
     `listening_ms` is for how long each server that was heard of lately has listened, by its word;
@@ -46,7 +46,7 @@ class Decided(msgspec.Struct, frozen=True):
     silent: tuple[str, ...]
 
 
-class Hearing:
+class HeartbeatFilter:
     """Who is not heard at present. Give it to the world once, before its controllers."""
 
     def __init__(self, world: World, zones: dict[str, str], timing: FenceTiming) -> None:
@@ -55,8 +55,8 @@ class Hearing:
         # From when on a node is silent even for a controller that lacks one server's answers.
         self.silent_ms = timing.renew_every_ms * SUSPECT_AFTER_PERIODS + FRESH_MS
         self._deaf: dict[str, int] = {}
-        world.faults.add("deaf", Kind(HOST, self._node))
-        world.faults.add("deaf_zone", Kind(HOST, self._zone))
+        world.faults.add("deaf", FaultKind(HOST, self._node))
+        world.faults.add("deaf_zone", FaultKind(HOST, self._zone))
 
     def _node(self, _world: World, fault: Fault) -> Heal:
         return self._deafen([fault.target])
@@ -84,15 +84,15 @@ class Hearing:
         ages_ms = {node: age for node, age in heard.ages_ms.items() if node not in self._deaf}
         return msgspec.structs.replace(heard, ages_ms=ages_ms)
 
-    def around(self, make: Callable[[Seat], ControllerRunner]) -> Callable[[Seat], Listener]:
+    def around(self, make: Callable[[Seat], ControllerRunner]) -> Callable[[Seat], HeartbeatTap]:
         """A factory of teams that hear through this."""
-        return lambda seat: Listener(self, make(seat))
+        return lambda seat: HeartbeatTap(self, make(seat))
 
 
-class Listener:
+class HeartbeatTap:
     """See the module's docstring. All it remembers is what its team was told."""
 
-    def __init__(self, hearing: Hearing, team: ControllerRunner) -> None:
+    def __init__(self, hearing: HeartbeatFilter, team: ControllerRunner) -> None:
         self._hearing, self._team = hearing, team
         self._heard_ms: dict[str, int] = {}
         # As of when each server was last heard of, and since when it listens.
@@ -109,7 +109,7 @@ class Listener:
             stimulus = Answered(stimulus.call, self._told(stimulus.body, now.monotonic_ms))
         effects = self._team.step(stimulus, now)
         told = [
-            Tell(self._decided(effect.body, now.monotonic_ms))
+            StateFact(self._decided(effect.body, now.monotonic_ms))
             for effect in effects
             if isinstance(effect, Ask)
             and isinstance(effect.body, JudgeNode)
@@ -131,9 +131,9 @@ class Listener:
             self._heard_ms[node] = max(self._heard_ms.get(node, 0), now_ms - age_ms)
         return heard
 
-    def _decided(self, judge: JudgeNode, now_ms: int) -> Decided:
+    def _decided(self, judge: JudgeNode, now_ms: int) -> NodeDecision:
         before_ms = now_ms - self._hearing.silent_ms
-        return Decided(
+        return NodeDecision(
             judge.word,
             judge.node,
             tuple(

@@ -32,17 +32,17 @@ from holdfast.model.meta import Quantity
 from holdfast.model.placement.vacancy import NODE_RETURNED
 from holdfast.sim.cell import Host, Seat
 from holdfast.sim.check import Checker
-from holdfast.sim.faults import HOST, Heal, Kind
+from holdfast.sim.faults import HOST, FaultKind, Heal
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, calendar_steps
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
-from holdfast.sim.virtual_network import Rule
+from holdfast.sim.virtual_network import PathFault
 from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.observers import every
-from holdfast.sim.worlds.authority.ledger_oracle import Books
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.end_to_end.checks import OneCopy
-from holdfast.sim.worlds.end_to_end.component_taps import overheard
+from holdfast.sim.worlds.end_to_end.component_taps import tap_component
 from holdfast.sim.worlds.end_to_end.process_table import THING, Processes
 from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with
 from holdfast.sim.worlds.end_to_end.tight import timing
@@ -94,15 +94,15 @@ class Spares:
     """
 
     def __init__(self, world: World, nodes: Sequence[str]) -> None:
-        self._books = world.checker(Books)
+        self._books = world.checker(StoreCopy)
         # The first machines that are cut off at present.
         self.cut: dict[str, None] = {}
         for node in nodes:
             identity = f"system:node:{node}"
-            make = overheard(identity, _agent_of(world, node))
+            make = tap_component(identity, _agent_of(world, node))
             cell = world.add(spare_of(node), make, identity=identity)
             world.shut_down(cell.host)
-        world.faults.add("name_reused", Kind(HOST, self._strike))
+        world.faults.add("name_reused", FaultKind(HOST, self._strike))
 
     def _strike(self, world: World, fault: Fault) -> Heal | None:
         """Another machine takes the node's name; the first one is cut off for the first part."""
@@ -118,8 +118,8 @@ class Spares:
         world.boot(spare)
         here = frozenset((fault.target,))
         self.cut[fault.target] = None
-        lifts = [world.network.lay(Rule("cut", here, None))]
-        lifts.append(world.network.lay(Rule("cut", None, here)))
+        lifts = [world.network.lay(PathFault("cut", here, None))]
+        lifts.append(world.network.lay(PathFault("cut", None, here)))
 
         def heard_again(*_: Any) -> None:
             self.cut.pop(fault.target, None)
@@ -165,12 +165,12 @@ class Spares:
         )
 
 
-class Undisturbed(Checker):
+class KeepWorkUndisturbed(Checker):
     """H8: work that runs on when it is cut off is not stopped for its machine's return."""
 
     invariants = ("H8",)
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self._books = books
         self.adopted = 0
 
@@ -185,12 +185,14 @@ class Undisturbed(Checker):
                 self.violated("H8", f"{new.name} is stopped because its machine is back")
 
 
-class Heeded(Checker):
+class GivenUpWorkStops(Checker):
     """C7.6: a machine that is in contact stops what was given up, whoever has its node's name."""
 
     invariants = ("C7.6",)
 
-    def __init__(self, world: World, books: Books, processes: Processes, spares: Spares) -> None:
+    def __init__(
+        self, world: World, books: StoreCopy, processes: Processes, spares: Spares
+    ) -> None:
         self._books, self._processes, self._spares = books, processes, spares
         # Since when each process has run on a machine that is in contact and was given up.
         self._since_us: dict[tuple[str, Attempt], int] = {}
@@ -243,10 +245,10 @@ def build(world: World, *, quiet: bool = False) -> None:
         world, NODES, settings=PlaneSettings(fence=timing()), zones=ZONES, faults_ms=FAULTS_MS
     )
     spares = Spares(world, [f"agent-{number}" for number in range(NODES)])
-    world.check(Undisturbed(world.checker(Books)))
+    world.check(KeepWorkUndisturbed(world.checker(StoreCopy)))
     if quiet:
-        books, processes = world.checker(Books), world.checker(OneCopy).processes
-        world.check(Heeded(world, books, processes, spares))
+        books, processes = world.checker(StoreCopy), world.checker(OneCopy).processes
+        world.check(GivenUpWorkStops(world, books, processes, spares))
 
 
 def script(rng: Random) -> Sequence[Act]:

@@ -4,7 +4,7 @@
 
 Agents stay with one of two servers each, so that each server hears some of them, and the answer to
 controllers comes from either. Servers hang, or are gone for minutes; agents die for minutes. A node
-that is well must not be marked, and a dead one must be, whatever became of a server (`Found`).
+that is well must not be marked, and a dead one must be, whatever became of a server (`DeadNodesMarked`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from holdfast.sim.check import Checker
 from holdfast.sim.plan import Act, Hazard, calendar_steps, late_requests
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import Books
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.end_to_end.hung_servers import choose_servers
 from holdfast.sim.worlds.end_to_end.hung_servers import script as services
-from holdfast.sim.worlds.end_to_end.node_health_taps import Decided
+from holdfast.sim.worlds.end_to_end.node_health_taps import NodeDecision
 from holdfast.sim.worlds.end_to_end.scenario import SERVER_NAMES, WELL_WITHIN_MS, build_with
 
 NODES = 4
@@ -49,12 +49,12 @@ _HAZARDS = (
 _MARKED = (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)
 
 
-class Found(Checker):
+class DeadNodesMarked(Checker):
     """SC6: nobody is marked who is well, and the dead are found."""
 
     invariants = ("SC6",)
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self._books = books
         # Since when each machine runs, or does not.
         self._runs: dict[str, tuple[bool, int]] = {}
@@ -88,7 +88,7 @@ class Found(Checker):
                 self.violated("SC6", f"{node.name} is dead for {down_s:g} s, and not marked")
 
     def on_fact(self, world: World, fact: Any) -> None:
-        if not isinstance(fact, Decided) or fact.word is not NodeAction.MARK:
+        if not isinstance(fact, NodeDecision) or fact.word is not NodeAction.MARK:
             return
         now_ms = world.now_us // 1_000
         if self._is_well(fact.node, now_ms) and any(
@@ -104,7 +104,7 @@ class Found(Checker):
 def build(world: World) -> None:
     build_with(world, NODES, zones=ZONES, faults_ms=FAULTS_MS, asked=(SERVERS,))
     choose_servers(world)
-    found = Found(next(it for it in world.checkers if isinstance(it, Books)))
+    found = DeadNodesMarked(next(it for it in world.checkers if isinstance(it, StoreCopy)))
     world.check(found)
     found.watch(world)
 

@@ -17,13 +17,13 @@ from holdfast.model.requests import Create, Reserve
 from holdfast.model.time import Instant, timestamp
 from holdfast.sim.plan import Prompted
 from holdfast.sim.worlds.authority.people import Operator
-from holdfast.sim.worlds.authority.scripted_clients import Look, meant, target
-from holdfast.sim.worlds.authority.scripted_schedulers import SchedulerHand
+from holdfast.sim.worlds.authority.scripted_clients import ObjectSnapshot, operation_id_of, target
+from holdfast.sim.worlds.authority.scripted_schedulers import ScriptedScheduler
 
 _PROBE = Probe(exec=ExecAction(("alive",)), period_seconds=2, failure_threshold=1)
 
 
-class Customer(Operator):
+class RestingOperator(Operator):
     """Rests between acts, so that a long calm costs nothing."""
 
     _is_up = False
@@ -34,8 +34,8 @@ class Customer(Operator):
             effects = [*effects, *self._round(now)]
         return effects
 
-    def _request(self, look: Look, act: dict[str, Any]) -> Any:
-        request = super()._request(look, act)
+    def _request(self, snapshot: ObjectSnapshot, act: dict[str, Any]) -> Any:
+        request = super()._request(snapshot, act)
         if isinstance(request, Create) and isinstance(request.object, Workload):
             request = Create(_with(request.object, act))
         return request
@@ -72,26 +72,26 @@ NAME = "system:scheduler:keeper"
 SCOPE = "scheduler:keeper"
 
 
-class Keeper(SchedulerHand):
+class ReservingScheduler(ScriptedScheduler):
     """See the module's docstring."""
 
     period_ms = 1_000
 
-    def think(self, look: Look, now: Instant) -> Iterator[Any]:
-        nodes = [it for it in look.all(Node) if it.status.phase is NodePhase.READY]
+    def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
+        nodes = [it for it in snapshot.all(Node) if it.status.phase is NodePhase.READY]
         if not nodes:
             return
-        yield from self._reserved(look)
+        yield from self._reserved(snapshot)
         deadline = timestamp(now.wall_ms) + timedelta(seconds=HOLD_S)
-        waiting = [it for it in look.all(Replica) if it.status.state is State.PENDING]
+        waiting = [it for it in snapshot.all(Replica) if it.status.state is State.PENDING]
         for replica in waiting[:RESERVES_PER_ROUND]:
             node = self._next(replica, nodes)
-            operation = meant(replica, f"reserve-{node.name}", self.identity)
+            operation = operation_id_of(replica, f"reserve-{node.name}", self.identity)
             place = (target(replica), node.name, node.metadata.uid, self.term)
             yield Reserve(*place, deadline, operation=operation)
 
-    def _reserved(self, look: Look) -> Iterator[Any]:
+    def _reserved(self, snapshot: ObjectSnapshot) -> Iterator[Any]:
         """It comes for one half, and forgets the other."""
-        for request in super()._reserved(look):
+        for request in super()._reserved(snapshot):
             if int(request.target.uid[0], 16) % 2:
                 yield request

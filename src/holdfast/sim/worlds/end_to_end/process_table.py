@@ -33,7 +33,7 @@ from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.time import timestamp
 from holdfast.sim.cell import Cell, Host
-from holdfast.sim.faults import HOST, Heal, Kind
+from holdfast.sim.faults import HOST, FaultKind, Heal
 from holdfast.sim.plan import Fault
 from holdfast.sim.randomness import between
 from holdfast.sim.world import World
@@ -80,7 +80,7 @@ class Adopted(msgspec.Struct, frozen=True):
     number: int
 
 
-class Held:
+class HeldProcess:
     """One attempt: its shim, its process, and what its directory holds."""
 
     __slots__ = (
@@ -134,18 +134,18 @@ class Processes:
         world.perform(RunProbe, self._probe)
         world.perform(LookAround, self._look)
         world.power_hooks.append(self._power)
-        world.faults.add("work_exit", Kind(HOST, self._work_exit))
-        world.faults.add("shim_kill", Kind(HOST, self._shim_kill))
-        world.faults.add("machine_freeze", Kind(HOST, self._freeze))
-        world.faults.add("start_stall", Kind(HOST, self._stall))
-        world.faults.add("work_ill", Kind(HOST, self._ill))
+        world.faults.add("work_exit", FaultKind(HOST, self._work_exit))
+        world.faults.add("shim_kill", FaultKind(HOST, self._shim_kill))
+        world.faults.add("machine_freeze", FaultKind(HOST, self._freeze))
+        world.faults.add("start_stall", FaultKind(HOST, self._stall))
+        world.faults.add("work_ill", FaultKind(HOST, self._ill))
 
-    def table(self, host: Host) -> dict[Attempt, Held]:
+    def table(self, host: Host) -> dict[Attempt, HeldProcess]:
         """What is or was on a computer and has not been cleared."""
-        table: dict[Attempt, Held] = host.things.setdefault(THING, {})
+        table: dict[Attempt, HeldProcess] = host.things.setdefault(THING, {})
         return table
 
-    def running(self) -> list[tuple[Host, Held]]:
+    def running(self) -> list[tuple[Host, HeldProcess]]:
         """Every process of the world."""
         return [
             (host, held)
@@ -161,7 +161,9 @@ class Processes:
         if launch.attempt in table:
             self._take_over(cell, table[launch.attempt])
             return
-        held = table[launch.attempt] = Held(launch, was_frozen=self._is_dated(cell.host, launch))
+        held = table[launch.attempt] = HeldProcess(
+            launch, was_frozen=self._is_dated(cell.host, launch)
+        )
         slow = self._rng.random() * SLOW_START_ONE_IN < 1
         delay_ms = between(self._rng, *(SLOW_START_MS if slow else START_MS))
         stall_ms = cell.host.things.pop(STALL, 0)
@@ -170,7 +172,7 @@ class Processes:
             delay_ms += stall_ms
         held.alarm = self._after(cell.host, delay_ms, self._exec, cell, held)
 
-    def _take_over(self, cell: Cell, held: Held) -> None:
+    def _take_over(self, cell: Cell, held: HeldProcess) -> None:
         """The directory is there already. To say that its work does not run would be a lie on
         which a second copy could be started; what is being started tells so itself."""
         attempt, process = held.launch.attempt, held.process
@@ -191,7 +193,7 @@ class Processes:
         process = Process(reason=why)
         self._tell(cell.host, cell, NotLaunched(launch.attempt, process))
 
-    def _exec(self, _number: int, cell: Cell, held: Held) -> None:
+    def _exec(self, _number: int, cell: Cell, held: HeldProcess) -> None:
         """The shim is there. It looks at the deadline before it starts anything."""
         host = cell.host
         if held.is_void:
@@ -221,12 +223,12 @@ class Processes:
         if held.stop_by_ms is not None:
             self._stop(host, held, max(0, held.stop_by_ms - self._now_ms(host)))
 
-    def _begin(self, host: Host, held: Held) -> None:
+    def _begin(self, host: Host, held: HeldProcess) -> None:
         """What else is so of a process from its start on."""
 
     # The deadline ----------------------------------------------------------------------------
 
-    def _arm(self, host: Host, held: Held) -> None:
+    def _arm(self, host: Host, held: HeldProcess) -> None:
         """Wake the shim when its clock demands something; once it kills, it only kills on."""
         if held.alarm:
             self._world.timers.cancel(host, held.alarm)
@@ -235,7 +237,7 @@ class Processes:
         if next_ms is not None and not held.shim.is_killed:
             held.alarm = self._world.timers.alarm(host, next_ms, self._strike, host, held)
 
-    def _strike(self, _number: int, host: Host, held: Held) -> None:
+    def _strike(self, _number: int, host: Host, held: HeldProcess) -> None:
         if not held.is_running:
             return
         was_stopping, shim = held.is_stopping, held.shim
@@ -269,19 +271,19 @@ class Processes:
             by_ms = self._now_ms(cell.host) + halt.grace_ms
             held.stop_by_ms = min(by_ms, by_ms if held.stop_by_ms is None else held.stop_by_ms)
 
-    def _stop(self, host: Host, held: Held, grace_ms: int) -> None:
+    def _stop(self, host: Host, held: HeldProcess, grace_ms: int) -> None:
         """Ask it, then kill it. Nothing takes that back once it has begun; it may be cut short."""
         was_stopping = held.is_stopping
         held.shim.stop(STOPPED, self._now_ms(host), grace_ms)
         self._follow(host, held, was_stopping)
 
-    def _follow(self, host: Host, held: Held, was_stopping: bool) -> None:
+    def _follow(self, host: Host, held: HeldProcess, was_stopping: bool) -> None:
         """Let the work hear what its shim has decided."""
         if held.is_stopping and not was_stopping:
             self._signal(host, held)
         self._arm(host, held)
 
-    def _signal(self, host: Host, held: Held) -> None:
+    def _signal(self, host: Host, held: HeldProcess) -> None:
         """The work is asked to stop. Most of it does, in its own time."""
         grace_ms = max(0, (held.shim.kill_ms or 0) - self._now_ms(host))
         stubborn = self._is_stubborn(held) or not grace_ms
@@ -290,10 +292,10 @@ class Processes:
             takes_ms = between(self._rng, 0, grace_ms)
             held.death = self._after(host, takes_ms, self._die, host, (held, SIGTERM))
 
-    def _is_stubborn(self, held: Held) -> bool:
+    def _is_stubborn(self, held: HeldProcess) -> bool:
         return self._rng.random() * STUBBORN_ONE_IN < 1
 
-    def _die(self, _number: int, host: Host, how: tuple[Held, int]) -> None:
+    def _die(self, _number: int, host: Host, how: tuple[HeldProcess, int]) -> None:
         held, signal = how
         if held.is_running:
             self._end(host, held, held.shim.reason, signal=signal)
@@ -301,7 +303,7 @@ class Processes:
     def _end(
         self,
         host: Host,
-        held: Held,
+        held: HeldProcess,
         why: str,
         *,
         signal: int | None = None,
@@ -330,7 +332,7 @@ class Processes:
         self._after(cell.host, between(self._rng, *LOOK_MS), self._looked, cell, cell.life)
 
     def _looked(self, _number: int, cell: Cell, life: int) -> None:
-        latest: dict[str, Held] = {}
+        latest: dict[str, HeldProcess] = {}
         for attempt, held in self.table(cell.host).items():
             known = latest.get(attempt.uid)
             if known is None or known.launch.attempt.number < attempt.number:
@@ -356,7 +358,7 @@ class Processes:
         self._world.hand(cell, Inventory(items))
 
     @staticmethod
-    def _found(held: Held) -> Process:
+    def _found(held: HeldProcess) -> Process:
         if held.process.id or held.process.reason:
             return held.process
         # A directory without shim and without exit: whoever made it did not come further.

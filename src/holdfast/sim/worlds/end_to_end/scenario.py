@@ -28,28 +28,39 @@ from holdfast.sim.plan import LATENESS, Act, Hazard, calendar_steps
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.budget_checks import Budgets
-from holdfast.sim.worlds.authority.commit_checks import Claimed
-from holdfast.sim.worlds.authority.invariants import Lawful, Owned
-from holdfast.sim.worlds.authority.ledger_oracle import Books, Held
-from holdfast.sim.worlds.authority.liveness import Placeable, Quiet, overdue
+from holdfast.sim.worlds.authority.budget_checks import DisruptionBudgets
+from holdfast.sim.worlds.authority.commit_checks import ReservationClaims
+from holdfast.sim.worlds.authority.invariants import FieldOwnership, LawfulTransitions
+from holdfast.sim.worlds.authority.ledger_oracle import LedgerTotals, StoreCopy
+from holdfast.sim.worlds.authority.liveness import (
+    PlaceableReplicas,
+    QuietStore,
+    overdue_reservation,
+)
 from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.authority.scenario import furnish, settle
-from holdfast.sim.worlds.authority.scripted_clients import SERVERS as HANDS_SERVERS
-from holdfast.sim.worlds.authority.scripted_clients import Tell
-from holdfast.sim.worlds.authority.witness import FOLLOWER, Audited, Follower, Kept, Once, Ordered
-from holdfast.sim.worlds.end_to_end.census import Census
-from holdfast.sim.worlds.end_to_end.checks import Desired, OneCopy, Proven
-from holdfast.sim.worlds.end_to_end.component_taps import overheard
-from holdfast.sim.worlds.end_to_end.node_checks import Judged, Reborn
-from holdfast.sim.worlds.end_to_end.node_health_taps import Hearing
+from holdfast.sim.worlds.authority.scenario import apply_requests, create_defaults
+from holdfast.sim.worlds.authority.scripted_clients import SERVERS as CLIENT_SERVERS
+from holdfast.sim.worlds.authority.scripted_clients import StateFact
+from holdfast.sim.worlds.authority.witness import (
+    FOLLOWER,
+    AcknowledgedWrites,
+    FinalRecount,
+    OperationsOnce,
+    WatchFollower,
+    WatchOrder,
+)
+from holdfast.sim.worlds.end_to_end.census import EndToEndCensus
+from holdfast.sim.worlds.end_to_end.checks import DesiredWork, OneCopy, ReleasedAfterStop
+from holdfast.sim.worlds.end_to_end.component_taps import tap_component
+from holdfast.sim.worlds.end_to_end.node_checks import JudgedNodes, Reborn
+from holdfast.sim.worlds.end_to_end.node_health_taps import HeartbeatFilter
 from holdfast.sim.worlds.end_to_end.people import NAME as KEEPER
 from holdfast.sim.worlds.end_to_end.people import SCOPE as KEEPER_SCOPE
-from holdfast.sim.worlds.end_to_end.people import Customer, Keeper
+from holdfast.sim.worlds.end_to_end.people import ReservingScheduler, RestingOperator
 from holdfast.sim.worlds.end_to_end.process_table import Processes
 from holdfast.sim.worlds.end_to_end.servers import SimServer
-from holdfast.sim.worlds.placing.checks import InTurn
+from holdfast.sim.worlds.placing.checks import NoStarvation
 from holdfast.store.memory import Keyspace
 
 NODES = 20
@@ -134,32 +145,34 @@ def build_with(
     """
     of = settings_of or (lambda _name: settings)
     keyspace = Keyspace()
-    furnish(keyspace, world.seed, cpu=str(nodes * 2))
-    settle(keyspace, world.seed, [Create(obj) for obj in more], "more")
+    create_defaults(keyspace, world.seed, cpu=str(nodes * 2))
+    apply_requests(keyspace, world.seed, [Create(obj) for obj in more], "more")
     world.add_store(keyspace=keyspace)
-    world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
+    world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
     processes = Processes(world, settings.fence)
     where = {f"agent-{number}": f"eu-{zones[number % len(zones)]}" for number in range(nodes)}
-    hearing = Hearing(world, where, settings.fence)
+    hearing = HeartbeatFilter(world, where, settings.fence)
     for name in SERVER_NAMES:
         identity = f"system:server:{name}"
         world.add(name, lambda seat: server(seat, of(seat.name)), store="store", identity=identity)
     world.balance(SERVERS, SERVER_NAMES)
-    world.balance(HANDS_SERVERS, SERVER_NAMES)
+    world.balance(CLIENT_SERVERS, SERVER_NAMES)
     _add_components(world, hearing, asked, component)
     _add_guests(world, faults_ms, component)
     for node, zone in where.items():
         _add_agent(world, node, zone, component)
-    customer = component(lambda seat: Customer(seat, ADMIN.name))
+    customer = component(lambda seat: RestingOperator(seat, ADMIN.name))
     world.add("operator", customer, store="store", identity=ADMIN)
-    world.add(FOLLOWER, lambda seat: Follower(seat, FOLLOWED), store="store")
+    world.add(FOLLOWER, lambda seat: WatchFollower(seat, FOLLOWED), store="store")
     books = _add_checkers(world, keyspace, processes)
-    world.check(Judged(books, hearing, settings.fence), Reborn(books, processes), InTurn(books))
+    world.check(
+        JudgedNodes(books, hearing, settings.fence), Reborn(books, processes), NoStarvation(books)
+    )
 
 
 def _add_components(
     world: World,
-    hearing: Hearing,
+    hearing: HeartbeatFilter,
     asked: tuple[str, ...],
     component: Callable[[Factory], Factory],
 ) -> None:
@@ -170,8 +183,8 @@ def _add_components(
         return ControllerRunner(core_controllers(), seat.rng, name=seat.name, servers=asked)
 
     name = "system:scheduler:main"
-    world.add("scheduler", component(overheard(name, scheduler)), identity=name)
-    heard = component(overheard("", hearing.around(team)))
+    world.add("scheduler", component(tap_component(name, scheduler)), identity=name)
+    heard = component(tap_component("", hearing.around(team)))
     for number in (1, 2):
         world.add(f"controllers-{number}", heard, identity="system:controllers")
 
@@ -182,15 +195,15 @@ def _add_guests(world: World, faults_ms: int, component: Callable[[Factory], Fac
     def rival(seat: Seat) -> Scheduler:
         return Scheduler("rival", seat.rng)
 
-    def keeper(seat: Seat) -> Keeper:
-        return Keeper(seat, KEEPER, KEEPER_SCOPE)
+    def keeper(seat: Seat) -> ReservingScheduler:
+        return ReservingScheduler(seat, KEEPER, KEEPER_SCOPE)
 
     guests = []
     if world.seed % RIVAL_EVERY == 1:
         # Somebody has started a second one under another name: both place all that waits. Two that
         # explain the same wait would never stop rewriting it.
         other = "system:scheduler:rival"
-        scheduler = component(overheard(other, rival))
+        scheduler = component(tap_component(other, rival))
         guests.append(world.add("scheduler-2", scheduler, identity=other))
     if world.seed % KEEPER_EVERY == 2:
         guests.append(world.add("keeper", component(keeper), store="store", identity=KEEPER))
@@ -207,27 +220,38 @@ def _add_agent(world: World, node: str, zone: str, component: Callable[[Factory]
     )
     name = f"system:node:{node}"
     make: Callable[[Seat], Agent] = lambda seat: Agent(node, facts, seat.rng)  # noqa: E731
-    world.add(node, component(overheard(name, make)), identity=name)
+    world.add(node, component(tap_component(name, make)), identity=name)
 
 
-def _add_checkers(world: World, keyspace: Keyspace, processes: Processes) -> Books:
+def _add_checkers(world: World, keyspace: Keyspace, processes: Processes) -> StoreCopy:
     records = tuple(keyspace.range("", keys.END).records)
-    books = Books()
+    books = StoreCopy()
     books.learn(records)
-    desired, placeable = Desired(books, processes), Placeable(books)
+    desired, placeable = DesiredWork(books, processes), PlaceableReplicas(books)
     # The books are first: the others read in them what the commit has changed.
-    world.check(books, Held(books), Lawful(books), Owned(books, status=True), Budgets(books))
-    world.check(OneCopy(books, processes), Proven(books, processes))
-    census = Census(books)
+    world.check(
+        books,
+        LedgerTotals(books),
+        LawfulTransitions(books),
+        FieldOwnership(books, status=True),
+        DisruptionBudgets(books),
+    )
+    world.check(OneCopy(books, processes), ReleasedAfterStop(books, processes))
+    census = EndToEndCensus(books)
     census.begin(world)
-    world.check(Kept(books, records), Once(books), Ordered(records, FOLLOWED), Claimed(books))
-    world.check(Audited(), Quiet(books), census)
+    world.check(
+        AcknowledgedWrites(books, records),
+        OperationsOnce(books),
+        WatchOrder(records, FOLLOWED),
+        ReservationClaims(books),
+    )
+    world.check(FinalRecount(), QuietStore(books), census)
     world.check(
         Settles("V1", desired.missing, within_ms=WELL_WITHIN_MS),
         Settles("V1", desired.untrusted, within_ms=WELL_WITHIN_MS),
         Settles("V2", placeable.missing, within_ms=20_000),
         Settles("V3", desired.silent, within_ms=WELL_WITHIN_MS),
-        Settles("INV12", lambda w: overdue(books, w), within_ms=60_000),
+        Settles("INV12", lambda w: overdue_reservation(books, w), within_ms=60_000),
     )
     return books
 

@@ -10,11 +10,11 @@ from holdfast.model.placement.fit import demand_of
 from holdfast.model.requests import Bind
 from holdfast.propose.queue.shard import SchedulerShare, shard_of
 from holdfast.sim.check import Checker, Commit
-from holdfast.sim.scenarios.scheduler_taps import Sent
+from holdfast.sim.scenarios.scheduler_taps import RequestSent
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.invariants import same
-from holdfast.sim.worlds.authority.ledger_oracle import Books
-from holdfast.sim.worlds.end_to_end.checks import Desired
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
+from holdfast.sim.worlds.end_to_end.checks import DesiredWork
 
 # What waits is looked at once in a resync; twice is not a loop yet, and two may look.
 ASKS_PER_MINUTE = 8
@@ -30,17 +30,17 @@ class NoProcesses:
     changes = 0
 
 
-class Placed(Desired):
+class PlacedWork(DesiredWork):
     """V1, V3: what is wanted runs or says why it waits. Whether a process is there is not asked."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         super().__init__(books, NoProcesses())  # type: ignore[arg-type]
 
     def _surplus(self, replicas: list[Replica]) -> str | None:
         return None
 
 
-class Restful(Checker):
+class NoHotLoop(Checker):
     """At rest nobody asks again and again for what cannot be had: no hot loop."""
 
     invariants = ("HOT",)
@@ -53,7 +53,7 @@ class Restful(Checker):
         self._since_ms = world.now_us // 1000 + CALM_AFTER_MS
 
     def on_fact(self, world: World, fact: Any) -> None:
-        if self._since_ms is None or not isinstance(fact, Sent):
+        if self._since_ms is None or not isinstance(fact, RequestSent):
             return
         for_ms = world.now_us // 1000 - self._since_ms
         if for_ms < 0 or not isinstance(fact.request, Bind):
@@ -65,7 +65,7 @@ class Restful(Checker):
             self.violated("HOT", f"{name[0]} asks for a place of {name[1]} {times}")
 
 
-class InTurn(Checker):
+class NoStarvation(Checker):
     """V5: of a tenant's replicas that ask for the same, an older one is not passed over for ever.
 
     Older ones may pause when a place becomes free, so that one or the other overtakes them.
@@ -73,7 +73,7 @@ class InTurn(Checker):
 
     invariants = ("V5",)
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self._books = books
         # How many younger ones went ahead, by uid.
         self._overtaken: dict[str, int] = {}
@@ -100,12 +100,12 @@ class InTurn(Checker):
                     self.violated("V5", f"{older.name} waits, and {times} went ahead of it")
 
 
-class Split(Checker):
+class ShardLeases(Checker):
     """K2: where tenants are split among schedulers, each is placed under the lease of its part."""
 
     invariants = ("SPLIT",)
 
-    def __init__(self, books: Books, shards: int) -> None:
+    def __init__(self, books: StoreCopy, shards: int) -> None:
         self._books, self._shards = books, shards
         # Which schedulers bound something, by scope.
         self.acted: dict[str, set[str]] = {}

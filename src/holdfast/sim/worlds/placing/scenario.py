@@ -27,23 +27,34 @@ from holdfast.sim.check import Settles
 from holdfast.sim.plan import LATENESS, Act, Hazard, calendar_steps
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
-from holdfast.sim.scenarios.scheduler_taps import doored
+from holdfast.sim.scenarios.scheduler_taps import tap_scheduler
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.budget_checks import Budgets
-from holdfast.sim.worlds.authority.invariants import Lawful, Owned
-from holdfast.sim.worlds.authority.ledger_oracle import Books, Held
-from holdfast.sim.worlds.authority.liveness import Placeable, Quiet, overdue
+from holdfast.sim.worlds.authority.budget_checks import DisruptionBudgets
+from holdfast.sim.worlds.authority.invariants import FieldOwnership, LawfulTransitions
+from holdfast.sim.worlds.authority.ledger_oracle import LedgerTotals, StoreCopy
+from holdfast.sim.worlds.authority.liveness import (
+    PlaceableReplicas,
+    QuietStore,
+    overdue_reservation,
+)
 from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.authority.scenario import furnish
-from holdfast.sim.worlds.authority.scripted_clients import SERVERS as HANDS_SERVERS
-from holdfast.sim.worlds.authority.scripted_clients import Tell
-from holdfast.sim.worlds.authority.witness import FOLLOWER, Audited, Follower, Kept, Once, Ordered
-from holdfast.sim.worlds.end_to_end.census import Census
-from holdfast.sim.worlds.end_to_end.component_taps import overheard
-from holdfast.sim.worlds.end_to_end.people import Customer
+from holdfast.sim.worlds.authority.scenario import create_defaults
+from holdfast.sim.worlds.authority.scripted_clients import SERVERS as CLIENT_SERVERS
+from holdfast.sim.worlds.authority.scripted_clients import StateFact
+from holdfast.sim.worlds.authority.witness import (
+    FOLLOWER,
+    AcknowledgedWrites,
+    FinalRecount,
+    OperationsOnce,
+    WatchFollower,
+    WatchOrder,
+)
+from holdfast.sim.worlds.end_to_end.census import EndToEndCensus
+from holdfast.sim.worlds.end_to_end.component_taps import tap_component
+from holdfast.sim.worlds.end_to_end.people import RestingOperator
 from holdfast.sim.worlds.end_to_end.servers import SimServer
-from holdfast.sim.worlds.placing.checks import InTurn, Placed, Restful, Split
+from holdfast.sim.worlds.placing.checks import NoHotLoop, NoStarvation, PlacedWork, ShardLeases
 from holdfast.sim.worlds.placing.node_fleet import HollowNode
 from holdfast.store.memory import Keyspace
 
@@ -101,20 +112,22 @@ HAZARDS = (
 def build_with(world: World, nodes: int, *, shards: int = 0, resync_ms: int = RESYNC_MS) -> None:
     """Two servers over one store, schedulers, a team of controllers, so many hollow nodes."""
     keyspace = Keyspace()
-    furnish(keyspace, world.seed, cpu=str(nodes))
+    create_defaults(keyspace, world.seed, cpu=str(nodes))
     world.add_store(keyspace=keyspace)
-    world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
+    world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
     for name in SERVER_NAMES:
         identity = f"system:server:{name}"
         world.add(name, lambda seat: SimServer(seat, SETTINGS), store="store", identity=identity)
     world.balance(SERVERS, SERVER_NAMES)
-    world.balance(HANDS_SERVERS, SERVER_NAMES)
+    world.balance(CLIENT_SERVERS, SERVER_NAMES)
     _add_shards(world, shards) if shards else _add_schedulers(world, resync_ms)
-    world.add("controllers", overheard("", _team), identity="system:controllers")
+    world.add("controllers", tap_component("", _team), identity="system:controllers")
     for number in range(nodes):
         _add_node(world, number)
-    world.add("operator", lambda seat: Customer(seat, ADMIN.name), store="store", identity=ADMIN)
-    world.add(FOLLOWER, lambda seat: Follower(seat, FOLLOWED), store="store")
+    world.add(
+        "operator", lambda seat: RestingOperator(seat, ADMIN.name), store="store", identity=ADMIN
+    )
+    world.add(FOLLOWER, lambda seat: WatchFollower(seat, FOLLOWED), store="store")
     _add_checkers(world, keyspace, shards)
 
 
@@ -131,7 +144,11 @@ def _add_schedulers(world: World, resync_ms: int) -> None:
         scope = "scheduler:shared" if is_shared and number < SCHEDULERS_MAX - 1 else ""
         identity = f"system:scheduler:{name}"
         make: Callable[[Seat], Scheduler] = partial(_scheduler, name, scope, resync_ms)
-        world.add(f"scheduler-{name}", overheard(identity, doored(name, make)), identity=identity)
+        world.add(
+            f"scheduler-{name}",
+            tap_component(identity, tap_scheduler(name, make)),
+            identity=identity,
+        )
 
 
 def _add_shards(world: World, shards: int) -> None:
@@ -140,7 +157,11 @@ def _add_shards(world: World, shards: int) -> None:
         name, share = f"s{number}", SchedulerShare(number % shards, shards)
         identity = f"system:scheduler:{name}"
         make: Callable[[Seat], Scheduler] = partial(_sharded, name, share)
-        world.add(f"scheduler-{name}", overheard(identity, doored(name, make)), identity=identity)
+        world.add(
+            f"scheduler-{name}",
+            tap_component(identity, tap_scheduler(name, make)),
+            identity=identity,
+        )
 
 
 def _scheduler(name: str, scope: str, resync_ms: int, seat: Seat) -> Scheduler:
@@ -165,27 +186,35 @@ def _add_node(world: World, number: int) -> None:
     )
     identity = f"system:node:{name}"
     make: Callable[[Seat], HollowNode] = lambda seat: HollowNode(name, facts, seat.rng)  # noqa: E731
-    world.add(name, overheard(identity, make), identity=identity)
+    world.add(name, tap_component(identity, make), identity=identity)
 
 
 def _add_checkers(world: World, keyspace: Keyspace, shards: int) -> None:
     records = tuple(keyspace.range("", keys.END).records)
-    books = Books()
+    books = StoreCopy()
     books.learn(records)
-    placed, placeable, census = Placed(books), Placeable(books), Census(books)
+    placed, placeable, census = PlacedWork(books), PlaceableReplicas(books), EndToEndCensus(books)
     # The books are first: the others read in them what the commit has changed.
-    world.check(books, Held(books), Lawful(books), Owned(books, status=True), Budgets(books))
+    world.check(
+        books,
+        LedgerTotals(books),
+        LawfulTransitions(books),
+        FieldOwnership(books, status=True),
+        DisruptionBudgets(books),
+    )
     census.begin(world)
-    world.check(Kept(books, records), Once(books), Ordered(records, FOLLOWED))
-    world.check(Audited(), Quiet(books), InTurn(books), Restful(), census)
+    world.check(
+        AcknowledgedWrites(books, records), OperationsOnce(books), WatchOrder(records, FOLLOWED)
+    )
+    world.check(FinalRecount(), QuietStore(books), NoStarvation(books), NoHotLoop(), census)
     if shards:
-        world.check(Split(books, shards))
+        world.check(ShardLeases(books, shards))
     world.check(
         Settles("V1", placed.missing, within_ms=WELL_WITHIN_MS),
         Settles("V1", placed.untrusted, within_ms=WELL_WITHIN_MS),
         Settles("V2", placeable.missing, within_ms=20_000),
         Settles("V3", placed.silent, within_ms=WELL_WITHIN_MS),
-        Settles("INV12", lambda w: overdue(books, w), within_ms=60_000),
+        Settles("INV12", lambda w: overdue_reservation(books, w), within_ms=60_000),
     )
 
 

@@ -6,8 +6,8 @@ them.
 A hazard writes over the ledger of a node that has work, or over that of the tenants' quota: bytes
 that cannot be decoded, or sums that are lost. Nobody writes it back. The first decision that meets
 it puts it into quarantine; after a while an operator finds it there and recounts it, as `holdfast
-repair recount` does (`Mender`). Until then, whatever does not need the ledger goes on, and a ledger
-in quarantine gives nothing out (`Confined`). From the repair on, it says what is held.
+repair recount` does (`RepairOperator`). Until then, whatever does not need the ledger goes on, and a ledger
+in quarantine gives nothing out (`ConfinedLedgers`). From the repair on, it says what is held.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from holdfast.model.time import Instant
 from holdfast.model.transaction import Compare, Put, Record, Transaction
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
-from holdfast.sim.faults import STORE, Kind
+from holdfast.sim.faults import STORE, FaultKind
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, Prompted, calendar_steps
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import Books
-from holdfast.sim.worlds.authority.liveness import Placeable
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
+from holdfast.sim.worlds.authority.liveness import PlaceableReplicas
 from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.authority.scripted_clients import SERVERS, Tell
+from holdfast.sim.worlds.authority.scripted_clients import SERVERS, StateFact
 from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with, service
 
 NODES = 5
@@ -98,7 +98,7 @@ class Damage(Checker):
     """Which ledgers are damaged, for those who judge them. It comes before the other checkers."""
 
     def __init__(self) -> None:
-        self.books: Books | None = None
+        self.books: StoreCopy | None = None
         # Records that are in quarantine, and how many repairs there were, with and without that.
         self.noted: dict[str, None] = {}
         self.struck = self.repaired = self.met = 0
@@ -167,15 +167,15 @@ def _recounted(records: Sequence[Record], key: str) -> Any:
         return None
 
 
-class Confined(Checker):
+class ConfinedLedgers(Checker):
     """A ledger in quarantine gives nothing out, and all else goes on."""
 
     invariants = ("INV3", "INV4", "V1", "V2")
 
-    def __init__(self, damage: Damage, books: Books) -> None:
+    def __init__(self, damage: Damage, books: StoreCopy) -> None:
         self._damage, self._books = damage, books
         self._noted: dict[str, None] = {}
-        self._placeable = Meanwhile(books)
+        self._placeable = PlaceableMeanwhile(books)
         self._well_since_ms = 0
 
     def watch(self, world: World) -> None:
@@ -211,7 +211,7 @@ class Confined(Checker):
             self.violated("V1", f"{left[0]} is still damaged, or in quarantine")
 
 
-class Meanwhile(Placeable):
+class PlaceableMeanwhile(PlaceableReplicas):
     """V2 for what needs no ledger that is damaged, whoever else waits."""
 
     placed_ms = PLACED_MS
@@ -246,14 +246,14 @@ def _sums(ledger: Any) -> Iterator[tuple[str, Amounts]]:
             yield from ((tenant, use.hard) for tenant, use in ledger.used.items())
 
 
-class Mended(msgspec.Struct, frozen=True):
+class RepairAnswer(msgspec.Struct, frozen=True):
     """A fact: what the operator was told who repaired a record."""
 
     key: str
     answer: Any
 
 
-class Mender:
+class RepairOperator:
     """An operator who looks into the quarantine, and recounts what has been there for a while.
 
     What a server does for `holdfast repair recount` it does itself: it reads all records as of one
@@ -282,7 +282,7 @@ class Mender:
                 key = self._asked.pop(call)
                 if isinstance(body, Accepted):
                     self._due_ms.pop(key, None)
-                return [Tell(Mended(key, body))]
+                return [StateFact(RepairAnswer(key, body))]
             case Prompted(body=body) if body == THOROUGH:
                 self._is_thorough = True
         return []
@@ -323,12 +323,12 @@ class Mender:
 def build(world: World) -> None:
     """The end-to-end world with a few nodes, and an operator who repairs their ledgers."""
     damage = Damage()
-    world.faults.add("spoil", Kind(STORE, damage.strike))
+    world.faults.add("spoil", FaultKind(STORE, damage.strike))
     world.check(damage)
     build_with(world, NODES, zones="abcde", faults_ms=FAULTS_MS)
-    damage.books = world.checker(Books)
-    world.add(MENDER, Mender, store="store", identity=ADMIN)
-    confined = Confined(damage, damage.books)
+    damage.books = world.checker(StoreCopy)
+    world.add(MENDER, RepairOperator, store="store", identity=ADMIN)
+    confined = ConfinedLedgers(damage, damage.books)
     world.check(confined)
     confined.watch(world)
 

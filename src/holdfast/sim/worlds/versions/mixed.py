@@ -38,13 +38,13 @@ from holdfast.model.transaction import Compare, Delete, Put, Transaction
 from holdfast.observe.watch_events import GetResult, read_line
 from holdfast.sim.cell import Factory, Seat
 from holdfast.sim.check import CRASHED, Checker, Commit
-from holdfast.sim.faults import STORE, Heal, Kind
+from holdfast.sim.faults import STORE, FaultKind, Heal
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, calendar_steps
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.scripted_clients import Acknowledged, Tell
-from holdfast.sim.worlds.authority.witness import Audited
+from holdfast.sim.worlds.authority.scripted_clients import AcknowledgedRequest, StateFact
+from holdfast.sim.worlds.authority.witness import FinalRecount
 from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with, service
 from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.sim.worlds.versions.newer import (
@@ -52,8 +52,8 @@ from holdfast.sim.worlds.versions.newer import (
     GROWN,
     Later,
     next_version,
-    received,
-    received_from,
+    read_object,
+    read_object_from_client,
     struct_of,
 )
 
@@ -85,7 +85,7 @@ HAZARDS = (
 )
 
 
-class NotTaken(msgspec.Struct, frozen=True):
+class ObjectRejected(msgspec.Struct, frozen=True):
     """A fact: a server refused an object because of something in it that it does not know."""
 
     sender: str
@@ -93,7 +93,7 @@ class NotTaken(msgspec.Struct, frozen=True):
     message: str
 
 
-class Met(msgspec.Struct, frozen=True):
+class VersionsMet(msgspec.Struct, frozen=True):
     """A fact: a server took in an object, each of its own version."""
 
     sender: str
@@ -101,7 +101,7 @@ class Met(msgspec.Struct, frozen=True):
     server_is_newer: bool
 
 
-class Promised(msgspec.Struct, frozen=True):
+class FieldPromised(msgspec.Struct, frozen=True):
     """A fact: an object was created with the new field, as whoever asked for it was told."""
 
     key: str
@@ -152,7 +152,9 @@ class MixedServer(_Lives):
             except Invalid as error:
                 refusal = Refusal(Reason.INVALID, error.message)
                 return [
-                    Tell(NotTaken(_who(stimulus.sender), _name(stimulus.body), error.message)),
+                    StateFact(
+                        ObjectRejected(_who(stimulus.sender), _name(stimulus.body), error.message)
+                    ),
                     Answer(stimulus.call, refusal),
                 ]
             return [*met, *self.machine.step(stimulus, now)]
@@ -208,10 +210,10 @@ def _request(body: Any) -> Any:
     if not isinstance(request, Create | Update):
         return body
     if not is_forwarded:
-        obj = received_from(request.object, strict=refuses_unknown(request))
+        obj = read_object_from_client(request.object, strict=refuses_unknown(request))
         return msgspec.structs.replace(request, object=obj)
     try:
-        obj = received(request.object)
+        obj = read_object(request.object)
     except msgspec.ValidationError as error:
         raise Unavailable(f"a forwarded request cannot be read: {error}") from error
     if has_unknown(obj, encode(request.object)):
@@ -219,22 +221,26 @@ def _request(body: Any) -> Any:
     return Forward(body.identity, msgspec.structs.replace(request, object=obj), body.epoch)
 
 
-def _met(asked: Asked, is_newer: bool) -> list[Tell]:
+def _met(asked: Asked, is_newer: bool) -> list[StateFact]:
     """The meeting of two versions, if the request shows of which the asker is."""
     if not isinstance(asked.body, Create | Update):
         return []
     kind = type(asked.body.object)
     is_told = issubclass(kind, Workload)
-    return [Tell(Met(_who(asked.sender), kind is not Workload, is_newer))] if is_told else []
+    return (
+        [StateFact(VersionsMet(_who(asked.sender), kind is not Workload, is_newer))]
+        if is_told
+        else []
+    )
 
 
 def _answer(body: Any) -> Any:
     """An answer as a component reads it: see `host/client/verdicts`."""
     try:
         if isinstance(body, Accepted):
-            return msgspec.structs.replace(body, objects=tuple(map(received, body.objects)))
+            return msgspec.structs.replace(body, objects=tuple(map(read_object, body.objects)))
         if isinstance(body, GetResult) and body.object is not None:
-            return GetResult(received(body.object), body.revision)
+            return GetResult(read_object(body.object), body.revision)
     except msgspec.ValidationError as error:
         kind = Unavailable if isinstance(body, GetResult) else OutcomeUnknown
         return kind(f"an answer that cannot be read: {error}")
@@ -245,7 +251,7 @@ def _asked(effect: Any) -> Any:
     """What an operator asks for, with all that its version knows."""
     if not isinstance(effect, Ask) or not isinstance(effect.body, Create):
         return effect
-    body = msgspec.structs.replace(effect.body, object=received(effect.body.object))
+    body = msgspec.structs.replace(effect.body, object=read_object(effect.body.object))
     return msgspec.structs.replace(effect, body=body)
 
 
@@ -254,7 +260,7 @@ def _facts(effect: Any, is_asking: bool) -> Sequence[Any]:
 
     `is_asking` says that the new field was asked for.
     """
-    if type(effect) is not Tell or not isinstance(effect.fact, Acknowledged):
+    if type(effect) is not StateFact or not isinstance(effect.fact, AcknowledgedRequest):
         return [effect]
     fact = effect.fact
     answer, request = _answer(fact.answer), fact.request
@@ -264,9 +270,9 @@ def _facts(effect: Any, is_asking: bool) -> Sequence[Any]:
     if isinstance(request, Create | Update):
         if is_asking and isinstance(request, Create):
             (made,) = answer.objects
-            promised = [Tell(Promised(keys.key_of(made), made.metadata.uid))]
-        request = msgspec.structs.replace(request, object=received(request.object))
-    return [*promised, Tell(Acknowledged(fact.who, request, answer))]
+            promised = [StateFact(FieldPromised(keys.key_of(made), made.metadata.uid))]
+        request = msgspec.structs.replace(request, object=read_object(request.object))
+    return [*promised, StateFact(AcknowledgedRequest(fact.who, request, answer))]
 
 
 def _who(sender: str | Identity) -> str:
@@ -279,7 +285,7 @@ def _name(body: Any) -> str:
     return name
 
 
-class Preserved(Checker):
+class PreservedFields(Checker):
     """The field of the next version stays in every record that has it while the record is there.
 
     Nothing comes into quarantine but what only the next version can read. And no server refuses
@@ -295,16 +301,16 @@ class Preserved(Checker):
         # How often a record that had it was rewritten, how often somebody was promised to have it,
         # and which versions met.
         self.rewritten = self.promised = 0
-        self.met: set[Met] = set()
+        self.met: set[VersionsMet] = set()
 
     def on_fact(self, world: World, fact: Any) -> None:
         match fact:
-            case Met():
+            case VersionsMet():
                 self.met.add(fact)
-            case NotTaken(sender=sender, name=name) if sender.startswith("system:"):
+            case ObjectRejected(sender=sender, name=name) if sender.startswith("system:"):
                 if name != NEWER_ONLY:
                     self.violated("V1", f"{name} by {sender}, of another version: {fact.message}")
-            case Promised(key=key, uid=uid):
+            case FieldPromised(key=key, uid=uid):
                 self.promised += 1
                 if self._without_field.get(key) == uid:
                     self.violated("INV10", f"{key} lacks the field that it was created with")
@@ -379,7 +385,7 @@ def _newer_type(world: World, fault: Fault) -> Heal | None:
 
 def build(world: World) -> None:
     """The end-to-end world with a few nodes, and servers of two versions."""
-    world.faults.add("newer_type", Kind(STORE, _newer_type))
+    world.faults.add("newer_type", FaultKind(STORE, _newer_type))
     build_with(
         world,
         NODES,
@@ -389,8 +395,8 @@ def build(world: World) -> None:
         server=MixedServer,
         component=component,
     )
-    world.checker(Audited).inexact = INEXACT
-    world.check(Preserved())
+    world.checker(FinalRecount).inexact = INEXACT
+    world.check(PreservedFields())
 
 
 def script(rng: Random) -> Sequence[Act]:

@@ -121,13 +121,13 @@ def struct_of(plural: str, *, is_newer: bool) -> type[Object]:
     return _OBJECTS.get(ours, ours) if is_newer else ours
 
 
-def received(obj: Object) -> Object:
+def read_object(obj: Object) -> Object:
     """An object as whoever reads records by `DECODERS` now gets it over the wire."""
     found: Object = _decoder(obj).decode(encode(obj))
     return found
 
 
-def received_from(obj: Object, *, strict: bool) -> Object:
+def read_object_from_client(obj: Object, *, strict: bool) -> Object:
     """An object as a server that reads records by `DECODERS` now takes it from a client.
 
     Raises Invalid for one that it does not take.

@@ -21,7 +21,7 @@ from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.plan import Hazard
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.witness import Audited
+from holdfast.sim.worlds.authority.witness import FinalRecount
 from holdfast.sim.worlds.end_to_end.scenario import SERVER_NAMES, build_with
 from holdfast.sim.worlds.versions.mixed import (
     FAULTS_MS,
@@ -29,7 +29,7 @@ from holdfast.sim.worlds.versions.mixed import (
     MIXED,
     NODES,
     MixedServer,
-    Preserved,
+    PreservedFields,
     component,
     guests,
 )
@@ -46,7 +46,7 @@ HAZARDS = (
 )
 
 
-class Raising(Checker):
+class FormatRaise(Checker):
     """FORMAT: once the format is raised, no server writes that does not know it."""
 
     invariants = ("FORMAT",)
@@ -85,7 +85,7 @@ def build(world: World) -> None:
     """The end-to-end world with a few nodes, and servers of two versions until the format is
     raised.
     """
-    raising = Raising(world)
+    raising = FormatRaise(world)
     build_with(
         world,
         NODES,
@@ -95,8 +95,8 @@ def build(world: World) -> None:
         server=raising.server,
         component=component,
     )
-    world.checker(Audited).inexact = INEXACT
-    world.check(Preserved(), raising)
+    world.checker(FinalRecount).inexact = INEXACT
+    world.check(PreservedFields(), raising)
 
 
 RAISED = msgspec.structs.replace(

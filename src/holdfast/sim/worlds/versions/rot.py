@@ -31,14 +31,14 @@ from holdfast.model.time import Instant
 from holdfast.model.transaction import Compare, Put, Transaction
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
-from holdfast.sim.faults import STORE, Heal, Kind
+from holdfast.sim.faults import STORE, FaultKind, Heal
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, Prompted, calendar_steps
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.authority.scripted_clients import SERVERS as HANDS_SERVERS
-from holdfast.sim.worlds.authority.scripted_clients import Tell
+from holdfast.sim.worlds.authority.scripted_clients import SERVERS as CLIENT_SERVERS
+from holdfast.sim.worlds.authority.scripted_clients import StateFact
 from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with, service
 
 NODES = 5
@@ -116,13 +116,13 @@ def _rot(world: World, fault: Fault) -> Heal | None:
     return heal
 
 
-class Met(msgspec.Struct, frozen=True):
+class DecoyAnswer(msgspec.Struct, frozen=True):
     """A fact: what somebody was told who touched one of the decoys."""
 
     answer: Any
 
 
-class Curious:
+class LabelingOperator:
     """An operator who labels the decoys, and tells what came of it."""
 
     def __init__(self, _seat: Seat) -> None:
@@ -132,9 +132,9 @@ class Curious:
         match stimulus:
             case Prompted(body={"key": key}):
                 self._calls += 1
-                return [Ask(self._calls, HANDS_SERVERS, _labelled(key, self._calls), 3_000)]
+                return [Ask(self._calls, CLIENT_SERVERS, _labelled(key, self._calls), 3_000)]
             case Answered(body=body):
-                return [Tell(Met(body))]
+                return [StateFact(DecoyAnswer(body))]
         return []
 
 
@@ -145,7 +145,7 @@ def _labelled(key: str, number: int) -> Patch:
     return Patch(plural, namespace, name, PatchType.MERGE, body)
 
 
-class Confined(Checker):
+class ConfinedRecords(Checker):
     """What is damaged is told of its own reason, and everything that was met is in quarantine."""
 
     invariants = ("V1",)
@@ -160,7 +160,7 @@ class Confined(Checker):
                 self.noted[change.key.removeprefix(keys.QUARANTINE)] = None
 
     def on_fact(self, world: World, fact: Any) -> None:
-        if not isinstance(fact, Met) or not isinstance(fact.answer, Refusal):
+        if not isinstance(fact, DecoyAnswer) or not isinstance(fact.answer, Refusal):
             return
         if fact.answer.reason is not Reason.RECORD_UNREADABLE:
             self.violated("V1", f"a decoy was refused with {fact.answer}")
@@ -174,10 +174,10 @@ class Confined(Checker):
 
 def build(world: World) -> None:
     """The end-to-end world with a few nodes, the decoys, and somebody who touches them."""
-    world.faults.add("rot", Kind(STORE, _rot))
+    world.faults.add("rot", FaultKind(STORE, _rot))
     build_with(world, NODES, zones="abcde", faults_ms=FAULTS_MS, more=decoys())
-    world.add(CURIOUS, Curious, identity=ADMIN)
-    world.check(Confined())
+    world.add(CURIOUS, LabelingOperator, identity=ADMIN)
+    world.check(ConfinedRecords())
 
 
 def script(rng: Random) -> Sequence[Act]:
