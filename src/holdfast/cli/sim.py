@@ -15,9 +15,9 @@ from holdfast.cli.exit_codes import ExitCode, UsageError, invalid_as_usage_error
 from holdfast.cli.tables import rows
 from holdfast.sim import __main__ as simulator
 from holdfast.sim.campaign import campaign
-from holdfast.sim.catalogue import NAMES, Name, named
-from holdfast.sim.run import find, laws_of
-from holdfast.sim.scenarios.sentences import perform, told_of_many, told_once
+from holdfast.sim.catalogue import NAMES, CatalogueEntry, find_entry
+from holdfast.sim.run import find, invariants_of
+from holdfast.sim.scenarios.sentences import describe_run, describe_runs, perform
 
 SEED_MAX = (1 << 63) - 1
 # More than this is a campaign for `python -m holdfast.sim`, which uses several processes.
@@ -59,7 +59,7 @@ def run_(name: str, seed: int | None, seeds: str, story: bool) -> int:
         if seed is not None and seeds:
             raise UsageError("--seed: cannot be combined with --seeds")
         with invalid_as_usage_error():
-            found = named(name)
+            found = find_entry(name)
         chosen = _range(seeds) if seeds else range(seed or 0, (seed or 0) + 1)
         return _example(found, chosen, story) if found.is_example else _world(found, chosen, story)
 
@@ -80,23 +80,23 @@ def replay(file: Path) -> int:
     return run(command())
 
 
-def _example(found: Name, seeds: Sequence[int], story: bool) -> int:
+def _example(found: CatalogueEntry, seeds: Sequence[int], story: bool) -> int:
     scenario = find(found.scenario)
     runs = [perform(scenario, seed) for seed in seeds]
     if len(runs) == 1:
-        print(told_once(found.name, runs[0], story=story or runs[0].broken is not None))
+        print(describe_run(found.name, runs[0], story=story or runs[0].broken is not None))
     else:
-        print(told_of_many(found.name, runs))
+        print(describe_runs(found.name, runs))
         if story:
             for one in runs:
-                print(told_once(found.name, one, story=True))
+                print(describe_run(found.name, one, story=True))
     return ExitCode.FAILED if any(one.broken for one in runs) else ExitCode.DONE
 
 
-def _world(found: Name, seeds: Sequence[int], story: bool) -> int:
+def _world(found: CatalogueEntry, seeds: Sequence[int], story: bool) -> int:
     """A world has no sentences of its own; its laws are named, and told when one is broken."""
     print(f"{found.name}: {found.title}")
-    print(f"judged all the time: {', '.join(laws_of(find(found.scenario)))}")
+    print(f"judged all the time: {', '.join(invariants_of(find(found.scenario)))}")
     if story:
         code = ExitCode.DONE
         for seed in seeds:
@@ -104,7 +104,7 @@ def _world(found: Name, seeds: Sequence[int], story: bool) -> int:
             code = ExitCode.FAILED if traced else code
         return code
     summary = campaign(found.scenario, seeds)
-    print(summary.told())
+    print(summary.describe())
     return ExitCode.FAILED if summary.failed else ExitCode.DONE
 
 

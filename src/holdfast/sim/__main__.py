@@ -26,10 +26,10 @@ from pathlib import Path
 from holdfast.model.errors import Invalid, InvariantBroken
 from holdfast.sim import campaign as artifacts
 from holdfast.sim.campaign import Artifact, campaign, replay_command, replay_file_command
-from holdfast.sim.catalogue import EDGES, named
+from holdfast.sim.catalogue import EDGES, find_entry
 from holdfast.sim.check import Violation
 from holdfast.sim.mutants import Finding, Mutant, confirm, load, save, table
-from holdfast.sim.run import Report, Scenario, drawn_plan, find, play, run
+from holdfast.sim.run import Report, Scenario, draw_plan, find, play, run
 from holdfast.sim.shrink import RUNS_MAX, shrink
 from holdfast.sim.world import World
 
@@ -92,7 +92,7 @@ def _scenario(name: str) -> str:
     """Where the scenario of this name is defined."""
     try:
         if ":" not in name:
-            return named(name).scenario
+            return find_entry(name).scenario
         find(name)
     except (Invalid, ImportError, AttributeError, InvariantBroken) as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
@@ -104,7 +104,7 @@ def _run(options: argparse.Namespace) -> int:
     summary = campaign(
         options.scenario, options.seeds, processes=options.processes, progress=progress
     )
-    _say(summary.told())
+    _say(summary.describe())
     return 1 if summary.failed else 0
 
 
@@ -119,7 +119,7 @@ def _edges(options: argparse.Namespace) -> int:
         summary = campaign(world, options.seeds, processes=options.processes, progress=progress)
         if summary.failed:
             failed += 1
-            _say(summary.told())
+            _say(summary.describe())
         hours = summary.virtual_ms / 3_600_000
         broken = f"{len(summary.failed):4} violations"
         lines.append(f"{broken} in {summary.seeds} seeds, {hours:7.1f} virtual hours  {world}")
@@ -133,17 +133,17 @@ def _replay(options: argparse.Namespace) -> int:
         command = replay_file_command(options.file)
     elif options.scenario is not None:
         scenario, seed = find(options.scenario), options.seed
-        saved = Artifact(options.scenario, seed, drawn_plan(scenario, seed), mutant=options.mutant)
+        saved = Artifact(options.scenario, seed, draw_plan(scenario, seed), mutant=options.mutant)
         command = replay_command(options.scenario, seed, mutant=options.mutant)
     else:
         sys.stderr.write("name a scenario or a --file\n")
         return 2
-    with _planted(saved.mutant):
+    with _plant(saved.mutant):
         scenario = find(saved.scenario)
         if options.trace:
             _trace(scenario, saved)
         report = run(scenario, saved.seed, saved.plan)
-    _say(report.told(command))
+    _say(report.describe(command))
     if saved.digest and saved.digest != report.digest:
         _say("note: the code has changed since this was saved; its digest is another one now")
     return 0 if report.broken is None else 1
@@ -159,8 +159,8 @@ def _trace(scenario: Scenario, saved: Artifact) -> None:
 
 def _shrink(options: argparse.Namespace) -> int:
     scenario, seed = find(options.scenario), options.seed
-    with _planted(options.mutant):
-        plan = drawn_plan(scenario, seed)
+    with _plant(options.mutant):
+        plan = draw_plan(scenario, seed)
         report = run(scenario, seed, plan, tell=False)
         if report.broken is None:
             _say(f"{options.scenario} seed {seed} breaks nothing")
@@ -170,7 +170,7 @@ def _shrink(options: argparse.Namespace) -> int:
     saved = Artifact(options.scenario, seed, small.plan, final.broken, final.digest, options.mutant)
     artifacts.save(saved, options.out)
     _say(f"from {plan.size()} to {small.plan.size()} entries in {small.runs} runs: {options.out}")
-    _say(final.told(replay_file_command(options.out)))
+    _say(final.describe(replay_file_command(options.out)))
     return 1
 
 
@@ -182,19 +182,19 @@ def _mutants(options: argparse.Namespace) -> int:
     tasks = [(options.mutants, mutant.name, options) for mutant in chosen]
     if options.processes > 1:
         with multiprocessing.get_context("fork").Pool(options.processes) as pool:
-            findings = pool.map(_looked_for, tasks, chunksize=1)
+            findings = pool.map(_search_one, tasks, chunksize=1)
     else:
-        findings = [_looked_for(task) for task in tasks]
+        findings = [_search_one(task) for task in tasks]
     _say(table(findings))
     found = next((finding for finding in findings if finding.seed is not None), None)
     if found is not None:
         _say(f"to see one: replay SCENARIO --seed N --mutant {options.mutants}:{found.mutant}")
     if options.record is not None:
         save(findings, options.record)
-    return 0 if all(finding.as_hoped() for finding in findings) else 1
+    return 0 if all(finding.is_expected() for finding in findings) else 1
 
 
-def _looked_for(task: tuple[str, str, argparse.Namespace]) -> Finding:
+def _search_one(task: tuple[str, str, argparse.Namespace]) -> Finding:
     """What the search for one mutant comes to, in whichever process."""
     where, name, options = task
     mutant = next(it for it in _load_mutants(where) if it.name == name)
@@ -210,7 +210,7 @@ def _load_mutants(name: str) -> Sequence[Mutant]:
     return mutants
 
 
-def _planted(name: str) -> contextlib.AbstractContextManager[None]:
+def _plant(name: str) -> contextlib.AbstractContextManager[None]:
     """MODULE:MUTANTS:NAME, or nothing."""
     if not name:
         return contextlib.nullcontext()

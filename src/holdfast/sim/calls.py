@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.model.errors import OutcomeUnknown, Unavailable, unreachable
 from holdfast.model.machine import Answer, Answered, Ask, Asked, Txn
-from holdfast.sim.cell import Call, Cell, Host
+from holdfast.sim.cell import CallInFlight, Cell, Host
 from holdfast.sim.event_engine import Handler
 from holdfast.sim.lives import Lives
 from holdfast.sim.randomness import pick
@@ -50,12 +50,12 @@ class Calls:
             cell = self.world.cells.get(pick(self._rng, self._balanced[address]))
         return cell
 
-    def open(self, cell: Cell, effect: Any) -> Call:
+    def open(self, cell: Cell, effect: Any) -> CallInFlight:
         """Begin a call of any kind."""
         number = effect.call
         if number in cell.calls:
             unreachable(f"{cell.name} reuses call {number} in flight")
-        call = Call(cell, effect, self.world.now_us + effect.timeout_ms * 1000)
+        call = CallInFlight(cell, effect, self.world.now_us + effect.timeout_ms * 1000)
         cell.calls[number] = call
         return call
 
@@ -83,7 +83,7 @@ class Calls:
             world.post(at_us, self._arrive_handler, call, target)
         self.arm(call)
 
-    def _arrive(self, number: int, call: Call, target: Cell) -> None:
+    def _arrive(self, number: int, call: CallInFlight, target: Cell) -> None:
         asker = call.asker
         if self.lost_on_the_way(asker.host, target.host):
             self.arm(call)
@@ -98,7 +98,7 @@ class Calls:
             if number in target.inbound:
                 self.arm(call)
 
-    def _refuse(self, call: Call, target: Cell) -> None:
+    def _refuse(self, call: CallInFlight, target: Cell) -> None:
         if call.copies > 1:
             # "It did not happen" may not be said while another copy is under way.
             self.arm(call)
@@ -118,7 +118,7 @@ class Calls:
         if call is not None:
             self.reply(call, answer.body, cell.host)
 
-    def reply(self, call: Call, body: Any, source: Host) -> None:
+    def reply(self, call: CallInFlight, body: Any, source: Host) -> None:
         """Send the answer of a call of any kind back to its asker."""
         world = self.world
         path = world.network.path(source, call.asker.host)
@@ -134,7 +134,7 @@ class Calls:
         else:
             self.arm(call)
 
-    def _settle(self, _number: int, call: Call, body: Any) -> None:
+    def _settle(self, _number: int, call: CallInFlight, body: Any) -> None:
         asker, number = call.asker, call.number
         if asker.calls.get(number) is not call:
             return
@@ -144,20 +144,20 @@ class Calls:
         del asker.calls[number]
         self.world.hand(asker, Answered(number, body))
 
-    def arm(self, call: Call) -> None:
+    def arm(self, call: CallInFlight) -> None:
         """See to it that the asker is told at the latest when its time is up."""
         if not call.armed:
             call.armed = True
             at_us = max(call.deadline_us, self.world.now_us)
             self.world.post(at_us, self._time_out_handler, call, None)
 
-    def _time_out(self, _number: int, call: Call, _: None) -> None:
+    def _time_out(self, _number: int, call: CallInFlight, _: None) -> None:
         asker = call.asker
         if call.at is not None:
             call.at[0].inbound.pop(call.at[1], None)
         if asker.calls.get(call.number) is call:
             del asker.calls[call.number]
-            self.world.hand(asker, Answered(call.number, _silence(call)))
+            self.world.hand(asker, Answered(call.number, _timeout_error(call)))
 
     def _forget(self, cell: Cell) -> None:
         """A crash: nobody waits for its answers, and those it owed are broken connections."""
@@ -169,7 +169,7 @@ class Calls:
                 self.reply(call, error, cell.host)
 
 
-def _silence(call: Call) -> OutcomeUnknown | Unavailable:
+def _timeout_error(call: CallInFlight) -> OutcomeUnknown | Unavailable:
     effect = call.effect
     name = type(effect).__name__
     message = f"no answer to {name} {call.number} within {effect.timeout_ms} ms"

@@ -16,7 +16,7 @@ from typing import TextIO
 import msgspec
 
 from holdfast.sim.plan import Plan
-from holdfast.sim.run import Broken, Report, find, run
+from holdfast.sim.run import BrokenInvariant, Report, find, run
 
 # A failing run on disk: all it takes to repeat it, and the one command that does.
 
@@ -30,7 +30,7 @@ class Artifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scenario: str
     seed: int
     plan: Plan
-    broken: Broken | None = None
+    broken: BrokenInvariant | None = None
     digest: str = ""
     mutant: str = ""
     format: int = FORMAT
@@ -91,7 +91,7 @@ class Summary(msgspec.Struct):
     def faults(self) -> int:
         return sum(self.injected.values())
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The summary table, then each failing seed with the command that repeats it."""
         rows = [
             ("seeds", f"{self.seeds:,}"),
@@ -104,7 +104,7 @@ class Summary(msgspec.Struct):
         width = max(len(value) for _, value in rows)
         lines = [self.scenario, *(f"  {name:<18} {value:>{width}}" for name, value in rows)]
         failures = (
-            report.told(replay_command(report.scenario, report.seed)) for report in self.failed
+            report.describe(replay_command(report.scenario, report.seed)) for report in self.failed
         )
         return "\n".join((*lines, *failures))
 
@@ -130,7 +130,7 @@ def campaign(
     """Run every seed, or until `failures_max` of them failed."""
     summary = Summary(scenario)
     shown = _Progress(progress, len(seeds)).show if progress is not None else _quiet
-    for report in _reports([(scenario, seed) for seed in seeds], processes):
+    for report in _run_all([(scenario, seed) for seed in seeds], processes):
         summary.add(report)
         shown(summary)
         if failures_max is not None and len(summary.failed) >= failures_max:
@@ -138,7 +138,7 @@ def campaign(
     return summary
 
 
-def _reports(tasks: Sequence[tuple[str, int]], processes: int) -> Iterator[Report]:
+def _run_all(tasks: Sequence[tuple[str, int]], processes: int) -> Iterator[Report]:
     """Reports in the order of the seeds, however the processes overtake each other."""
     if processes <= 1:
         yield from map(_one, tasks)

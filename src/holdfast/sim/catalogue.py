@@ -13,7 +13,7 @@ _EXAMPLES = "holdfast.sim.scenarios."
 _WORLDS = "holdfast.sim.worlds."
 
 
-class Name(msgspec.Struct, frozen=True):
+class CatalogueEntry(msgspec.Struct, frozen=True):
     """A name, what it is in a line, and where it is defined.
 
     An example has sentences that are judged one by one; a world has laws only. One that takes more
@@ -27,12 +27,12 @@ class Name(msgspec.Struct, frozen=True):
     is_long: bool = False
 
 
-def _example(name: str, module: str, title: str) -> Name:
-    return Name(name, title, f"{_EXAMPLES}{module}:SCENARIO")
+def _example(name: str, module: str, title: str) -> CatalogueEntry:
+    return CatalogueEntry(name, title, f"{_EXAMPLES}{module}:SCENARIO")
 
 
-def _world(name: str, where: str, title: str) -> Name:
-    return Name(name, title, _WORLDS + where, is_example=False)
+def _world(name: str, where: str, title: str) -> CatalogueEntry:
+    return CatalogueEntry(name, title, _WORLDS + where, is_example=False)
 
 
 NAMES = (
@@ -76,13 +76,13 @@ NAMES = (
         "sc13_repair_in_an_incident",
         "two zones are lost; leaks, and useful progress that looks like one",
     ),
-    Name(
+    CatalogueEntry(
         "sc14-retry-storm",
         "the store slows tenfold and then refuses for a minute, below 5,000 agents (takes minutes)",
         _EXAMPLES + "sc14_retry_storm:SCENARIO",
         is_long=True,
     ),
-    Name(
+    CatalogueEntry(
         "sc14-retry-storm-small",
         "the same with 100 agents on slower machines",
         _EXAMPLES + "sc14_retry_storm:SMALL",
@@ -93,25 +93,25 @@ NAMES = (
         "sc15_lost_wakeup",
         "events that would have woken waiting work are dropped",
     ),
-    Name(
+    CatalogueEntry(
         "overload",
         "five times the peak, and a store that stands still for 30 s",
         _EXAMPLES + "overload_speeds:SCENARIO",
         is_long=True,
     ),
-    Name(
+    CatalogueEntry(
         "overload-quarter",
         "the same on a server of a quarter of the speed",
         _EXAMPLES + "overload_speeds:QUARTER",
         is_long=True,
     ),
-    Name(
+    CatalogueEntry(
         "overload-fourfold",
         "the same on a server of four times the speed",
         _EXAMPLES + "overload_speeds:FOURFOLD",
         is_long=True,
     ),
-    Name(
+    CatalogueEntry(
         "overload-slow-store",
         "the same over a store that takes long for every transaction",
         _EXAMPLES + "overload_speeds:SLOW_STORE",
@@ -161,7 +161,7 @@ EDGES = tuple(
 )
 
 
-def named(name: str) -> Name:
+def find_entry(name: str) -> CatalogueEntry:
     """What is meant by a name. Raises Invalid."""
     for found in NAMES:
         if found.name == name:

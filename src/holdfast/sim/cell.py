@@ -186,7 +186,7 @@ class Cell:
         return kind, for_ms
 
 
-class Call:
+class CallInFlight:
     """One `Ask`, `Txn`, `Range` or `FateOf` in flight."""
 
     __slots__ = ("armed", "asker", "at", "copies", "deadline_us", "effect", "number", "source")

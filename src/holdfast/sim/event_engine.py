@@ -30,7 +30,7 @@ from holdfast.sim.check import LIVELOCK, Checker, Commit, Violation, overrides
 # So many lines are joined and hashed at once.
 _BULK_LINES = 8_192
 # A story keeps so many of the last lines of a full trace.
-STORY_LINES_MAX = 60
+TAIL_LINES_MAX = 60
 # A line of a story longer than this hides the others.
 _LINE_CHARS_MAX = 400
 
@@ -42,7 +42,7 @@ class Trace:
         self.full = full
         self.lines: list[str] = []
         self._hash = hashlib.blake2b(digest_size=16)
-        self._story: deque[str] = deque(maxlen=STORY_LINES_MAX)
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES_MAX)
         self._text: list[str] | None = [] if keep_text else None
 
     def line(self, text: str) -> None:
@@ -56,9 +56,7 @@ class Trace:
         """Add a line of a full trace; it is part of the full trace's digest."""
         entry = f"{true_us / 1e6:14.6f} {text}"
         self.line(entry)
-        self._story.append(
-            entry if len(entry) <= _LINE_CHARS_MAX else entry[:_LINE_CHARS_MAX] + "…"
-        )
+        self._tail.append(entry if len(entry) <= _LINE_CHARS_MAX else entry[:_LINE_CHARS_MAX] + "…")
         if self._text is not None:
             self._text.append(entry)
 
@@ -74,9 +72,9 @@ class Trace:
         self.flush()
         return self._hash.hexdigest()
 
-    def story(self) -> tuple[str, ...]:
+    def tail(self) -> tuple[str, ...]:
         """The last lines of a full trace."""
-        return tuple(self._story)
+        return tuple(self._tail)
 
     def text(self) -> str:
         """The whole full trace, if it was kept."""

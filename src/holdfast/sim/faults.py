@@ -15,7 +15,7 @@ from holdfast.sim import streams
 from holdfast.sim.cell import NEVER, Cell, Host
 from holdfast.sim.plan import Aim, Fault
 from holdfast.sim.storage import SimStore, StoreTrouble
-from holdfast.sim.virtual_network import Rule
+from holdfast.sim.virtual_network import PathFault
 
 if TYPE_CHECKING:
     from holdfast.sim.world import World
@@ -33,7 +33,7 @@ HOST = "host"
 STORE = "store"
 
 
-class Kind(NamedTuple):
+class FaultKind(NamedTuple):
     """One kind of fault: the scope of its targets, and what makes it so and returns what undoes it.
 
     `counted` is False where single messages, requests or crashes are counted as they take place.
@@ -124,8 +124,8 @@ def _hosts(world: World, name: str) -> frozenset[str] | None:
 def _two_way(kind: str) -> Strike:
     def strike(world: World, fault: Fault) -> Heal:
         there, back = _hosts(world, fault.target), _hosts(world, fault.peer or "*")
-        lift_there = world.network.lay(Rule(kind, there, back, fault.amount))
-        lift_back = world.network.lay(Rule(kind, back, there, fault.amount))
+        lift_there = world.network.lay(PathFault(kind, there, back, fault.amount))
+        lift_back = world.network.lay(PathFault(kind, back, there, fault.amount))
 
         def heal() -> None:
             lift_there()
@@ -139,7 +139,7 @@ def _two_way(kind: str) -> Strike:
 def _cut(world: World, fault: Fault) -> Heal:
     """One way only: what the target sends does not arrive."""
     there, back = _hosts(world, fault.target), _hosts(world, fault.peer or "*")
-    return world.network.lay(Rule("cut", there, back))
+    return world.network.lay(PathFault("cut", there, back))
 
 
 # Stores. ------------------------------------------------------------------------------------------
@@ -220,33 +220,33 @@ def _stream_break(world: World, fault: Fault) -> None:
         world.streams.break_off(stream, 0)
 
 
-KINDS: dict[str, Kind] = {
-    "crash": Kind(MACHINE, _crash, counted=False),
-    "pause": Kind(MACHINE, _pause, counted=False),
-    "reboot": Kind(HOST, _reboot),
-    "freeze": Kind(HOST, _freeze),
-    "clock_rate": Kind(HOST, _clock_rate),
-    "clock_step": Kind(HOST, _clock_step),
-    "partition": Kind(HOST, _two_way("cut"), paired=True),
-    "cut": Kind(HOST, _cut, paired=True),
-    "loss": Kind(HOST, _two_way("loss"), counted=False, paired=True),
-    "duplicate": Kind(HOST, _two_way("duplicate"), counted=False, paired=True),
-    "late": Kind(HOST, _two_way("late"), counted=False, paired=True),
-    "delay": Kind(HOST, _two_way("delay"), paired=True),
-    "scatter": Kind(HOST, _two_way("scatter"), paired=True),
-    "store_slow": Kind(STORE, _store_trouble("slow_ms")),
-    "store_fail": Kind(STORE, _store_trouble("fail_permille"), counted=False),
-    "store_mute": Kind(STORE, _store_trouble("mute_permille"), counted=False),
-    "store_late": Kind(STORE, _store_trouble("late_permille"), counted=False),
-    "store_stall": Kind(STORE, _store_trouble("stalled_until_us", is_time=True)),
-    "store_compact": Kind(STORE, _store_compact),
-    "crash_author": Kind(STORE, _crash_author, counted=False),
-    "watch_hold": Kind(MACHINE, _watch_hold),
-    "watch_expire": Kind(MACHINE, _watch_expire),
-    "delivery_lose": Kind(MACHINE, _delivery(streams.LOSE), counted=False),
-    "delivery_repeat": Kind(MACHINE, _delivery(streams.REPEAT), counted=False),
-    "delivery_stale": Kind(MACHINE, _delivery(streams.STALE), counted=False),
-    "stream_break": Kind(MACHINE, _stream_break),
+KINDS: dict[str, FaultKind] = {
+    "crash": FaultKind(MACHINE, _crash, counted=False),
+    "pause": FaultKind(MACHINE, _pause, counted=False),
+    "reboot": FaultKind(HOST, _reboot),
+    "freeze": FaultKind(HOST, _freeze),
+    "clock_rate": FaultKind(HOST, _clock_rate),
+    "clock_step": FaultKind(HOST, _clock_step),
+    "partition": FaultKind(HOST, _two_way("cut"), paired=True),
+    "cut": FaultKind(HOST, _cut, paired=True),
+    "loss": FaultKind(HOST, _two_way("loss"), counted=False, paired=True),
+    "duplicate": FaultKind(HOST, _two_way("duplicate"), counted=False, paired=True),
+    "late": FaultKind(HOST, _two_way("late"), counted=False, paired=True),
+    "delay": FaultKind(HOST, _two_way("delay"), paired=True),
+    "scatter": FaultKind(HOST, _two_way("scatter"), paired=True),
+    "store_slow": FaultKind(STORE, _store_trouble("slow_ms")),
+    "store_fail": FaultKind(STORE, _store_trouble("fail_permille"), counted=False),
+    "store_mute": FaultKind(STORE, _store_trouble("mute_permille"), counted=False),
+    "store_late": FaultKind(STORE, _store_trouble("late_permille"), counted=False),
+    "store_stall": FaultKind(STORE, _store_trouble("stalled_until_us", is_time=True)),
+    "store_compact": FaultKind(STORE, _store_compact),
+    "crash_author": FaultKind(STORE, _crash_author, counted=False),
+    "watch_hold": FaultKind(MACHINE, _watch_hold),
+    "watch_expire": FaultKind(MACHINE, _watch_expire),
+    "delivery_lose": FaultKind(MACHINE, _delivery(streams.LOSE), counted=False),
+    "delivery_repeat": FaultKind(MACHINE, _delivery(streams.REPEAT), counted=False),
+    "delivery_stale": FaultKind(MACHINE, _delivery(streams.STALE), counted=False),
+    "stream_break": FaultKind(MACHINE, _stream_break),
 }
 
 
@@ -255,10 +255,10 @@ class Faults:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.kinds: dict[str, Kind] = dict(KINDS)
+        self.kinds: dict[str, FaultKind] = dict(KINDS)
         self._active: dict[int, Heal] = {}
 
-    def add(self, name: str, kind: Kind) -> None:
+    def add(self, name: str, kind: FaultKind) -> None:
         invariant(name not in self.kinds, f"there is a fault {name} already")
         self.kinds[name] = kind
 

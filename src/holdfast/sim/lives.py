@@ -149,7 +149,7 @@ class Lives(Engine):
         else:
             # The loop of events sees to it that they are hashed.
             trace.lines.append(f"{now_us} {cell.name} {type(stimulus).__name__} {count}")
-        if cell.burden is not None and self._occupied(cell, stimulus, effects):
+        if cell.burden is not None and self._occupy(cell, stimulus, effects):
             return
         if count:
             self._perform_all(cell, effects)
@@ -182,7 +182,7 @@ class Lives(Engine):
                     self.pause_for(cell, for_ms)
                 return
 
-    def _occupied(self, cell: Cell, stimulus: Any, effects: Sequence[Any]) -> bool:
+    def _occupy(self, cell: Cell, stimulus: Any, effects: Sequence[Any]) -> bool:
         """Let a machine with a burden be busy; what it does about a stimulus is done after that."""
         burden_us = cell.burden(stimulus, effects) if cell.burden is not None else 0
         if burden_us <= 0:

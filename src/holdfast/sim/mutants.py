@@ -69,7 +69,7 @@ class Finding(msgspec.Struct, frozen=True):
     invariant: str
     message: str
 
-    def as_hoped(self) -> bool:
+    def is_expected(self) -> bool:
         return (self.seed is None) == self.benign
 
 
@@ -114,7 +114,7 @@ def table(findings: Sequence[Finding]) -> str:
     for finding in findings:
         seed = "–" if finding.seed is None else str(finding.seed)
         kind = "benign" if finding.benign else ""
-        verdict = kind if finding.as_hoped() else f"{kind} NOT AS HOPED".strip()
+        verdict = kind if finding.is_expected() else f"{kind} NOT AS HOPED".strip()
         found_by = finding.invariant or "–"
         rows.append((finding.mutant, found_by, str(finding.seeds), seed, verdict))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
@@ -139,7 +139,7 @@ def rewrite(target: str, old: str, new: str) -> Plant:
 
     def plant() -> Undo:
         owner, name, original = _resolve(target)
-        mutated = _recompiled(target, original, old, new)
+        mutated = _recompile(target, original, old, new)
         return _rebind(owner, name, original, mutated)
 
     return plant
@@ -155,7 +155,7 @@ def _resolve(target: str) -> tuple[Any, str, Any]:
     return owner, name, inspect.getattr_static(owner, name)
 
 
-def _recompiled(target: str, original: Any, old: str, new: str) -> Any:
+def _recompile(target: str, original: Any, old: str, new: str) -> Any:
     wrapper = type(original) if isinstance(original, (staticmethod, classmethod)) else None
     function = original.__func__ if wrapper is not None else original
     source = textwrap.dedent(inspect.getsource(function))

@@ -40,7 +40,7 @@ class Scenario(msgspec.Struct, frozen=True):
     damages: bool = False
 
 
-class Broken(msgspec.Struct, frozen=True):
+class BrokenInvariant(msgspec.Struct, frozen=True):
     """A violation as data."""
 
     invariant: str
@@ -58,20 +58,20 @@ class Report(msgspec.Struct, frozen=True):
     virtual_ms: int
     # Disturbances that really took place, by kind.
     injected: dict[str, int]
-    broken: Broken | None = None
-    story: tuple[str, ...] = ()
+    broken: BrokenInvariant | None = None
+    tail: tuple[str, ...] = ()
 
     def faults(self) -> int:
         return sum(self.injected.values())
 
-    def told(self, command: str) -> str:
+    def describe(self, command: str) -> str:
         """The report of a violation for a person, ending with the command that repeats it."""
         if self.broken is None:
             return f"{self.scenario} seed {self.seed}: {self.events} events, digest {self.digest}"
         broken = self.broken
         where = f"{broken.at_ms / 1000:.3f} s in {self.scenario}, seed {self.seed}"
         lines = [f"{broken.invariant} broken at {where}:", f"  {broken.message}"]
-        lines += [f"    {line}" for line in self.story]
+        lines += [f"    {line}" for line in self.tail]
         return "\n".join((*lines, f"replay: {command}"))
 
 
@@ -84,7 +84,7 @@ def find(name: str) -> Scenario:
     return scenario
 
 
-def laws_of(scenario: Scenario) -> tuple[str, ...]:
+def invariants_of(scenario: Scenario) -> tuple[str, ...]:
     """The ids of everything that the checkers of this scenario can find broken."""
     world = World(0)
     scenario.build(world)
@@ -92,7 +92,7 @@ def laws_of(scenario: Scenario) -> tuple[str, ...]:
     return tuple(sorted(dict.fromkeys(ids)))
 
 
-def drawn_plan(scenario: Scenario, seed: int) -> Plan:
+def draw_plan(scenario: Scenario, seed: int) -> Plan:
     """The plan that the seed means for this scenario."""
     world = World(seed)
     scenario.build(world)
@@ -123,13 +123,13 @@ def run(
     world = World(seed, full_trace=full_trace)
     broken = attempt(scenario, world, plan)
     if broken is not None and tell and not full_trace:
-        told = run(scenario, seed, plan, full_trace=True)
-        story = told.story
-        if told.broken != broken:
+        traced = run(scenario, seed, plan, full_trace=True)
+        tail = traced.tail
+        if traced.broken != broken:
             # Both runs are functions of the same three things; if they differ, one of them is not.
-            story = (f"not deterministic: with a full trace it was {told.broken}", *story)
+            tail = (f"not deterministic: with a full trace it was {traced.broken}", *tail)
     else:
-        story = world.trace.story() if broken is not None else ()
+        tail = world.trace.tail() if broken is not None else ()
     return Report(
         scenario=scenario.name,
         seed=seed,
@@ -138,18 +138,18 @@ def run(
         virtual_ms=world.now_us // 1000,
         injected=dict(sorted(world.injected.items())),
         broken=broken,
-        story=story,
+        tail=tail,
     )
 
 
-def attempt(scenario: Scenario, world: World, plan: Plan | None = None) -> Broken | None:
+def attempt(scenario: Scenario, world: World, plan: Plan | None = None) -> BrokenInvariant | None:
     """Play in a world of the caller's, who can look at it afterwards; what broke, if anything."""
     try:
         play(scenario, world, plan)
     except Violation as violation:
-        return Broken(violation.invariant, violation.message, world.now_us // 1000)
+        return BrokenInvariant(violation.invariant, violation.message, world.now_us // 1000)
     except InvariantBroken as error:
-        return Broken(CRASHED, str(error), world.now_us // 1000)
+        return BrokenInvariant(CRASHED, str(error), world.now_us // 1000)
     return None
 
 
@@ -161,7 +161,7 @@ def play(scenario: Scenario, world: World, plan: Plan | None = None) -> None:
     if plan is None:
         plan = _draw(scenario, world)
     world.follow(plan)
-    with _seldom_collected():
+    with _collect_seldom():
         world.run_until(plan.faults_ms * 1000)
         world.calm()
         world.run_until((plan.faults_ms + plan.settle_ms) * 1000)
@@ -169,7 +169,7 @@ def play(scenario: Scenario, world: World, plan: Plan | None = None) -> None:
 
 
 @contextmanager
-def _seldom_collected() -> Iterator[None]:
+def _collect_seldom() -> Iterator[None]:
     """Look for cycles less often while a world runs: it makes many objects and few cycles."""
     usual = gc.get_threshold()
     gc.set_threshold(_OBJECTS_PER_COLLECTION, *usual[1:])

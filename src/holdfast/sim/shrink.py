@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.sim.plan import Act, Fault, Plan
-from holdfast.sim.run import Broken, Report, Scenario, run
+from holdfast.sim.run import BrokenInvariant, Report, Scenario, run
 
 # A shrunk plan has at most so many entries, or is reported as one that could not be shrunk so far.
 ENTRIES_GOAL = 50
@@ -21,14 +21,14 @@ ENTRIES_GOAL = 50
 RUNS_MAX = 400
 
 Entry = Fault | Act
-Trial = Callable[[Plan], Broken | None]
+Trial = Callable[[Plan], BrokenInvariant | None]
 
 
 class Shrunk(msgspec.Struct, frozen=True):
     """The smallest failing plan found, and what the search cost."""
 
     plan: Plan
-    broken: Broken
+    broken: BrokenInvariant
     runs: int
 
     def reached_goal(self) -> bool:
@@ -39,14 +39,14 @@ def shrink(
     scenario: Scenario,
     seed: int,
     plan: Plan,
-    broken: Broken,
+    broken: BrokenInvariant,
     *,
     runs_max: int = RUNS_MAX,
     runner: Callable[[Scenario, int, Plan], Report] | None = None,
 ) -> Shrunk:
     """Search for a small plan that breaks the same promise under the same seed."""
 
-    def trial(candidate: Plan) -> Broken | None:
+    def trial(candidate: Plan) -> BrokenInvariant | None:
         if runner is not None:
             return runner(scenario, seed, candidate).broken
         return run(scenario, seed, candidate, tell=False).broken
@@ -63,7 +63,7 @@ def shrink(
 
 
 class _Search:
-    def __init__(self, trial: Trial, plan: Plan, broken: Broken, runs_max: int) -> None:
+    def __init__(self, trial: Trial, plan: Plan, broken: BrokenInvariant, runs_max: int) -> None:
         self._trial = trial
         self._runs_max = runs_max
         self.plan = plan

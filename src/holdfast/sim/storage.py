@@ -18,7 +18,7 @@ from holdfast.model.errors import HoldfastError, Unavailable, invariant, unreach
 from holdfast.model.machine import FateOf, Range, Txn
 from holdfast.model.transaction import Change, Transaction
 from holdfast.sim.calls import Calls
-from holdfast.sim.cell import Call, Cell, Host
+from holdfast.sim.cell import CallInFlight, Cell, Host
 from holdfast.sim.check import Commit
 from holdfast.sim.event_engine import Handler
 from holdfast.sim.lives import Lives
@@ -116,12 +116,12 @@ class Storage:
                 return
             at_us = arrivals[0]
         if store.trouble is not None:
-            at_us = self._delayed(call, store.trouble, at_us)
+            at_us = self._delay(call, store.trouble, at_us)
         if at_us >= call.deadline_us:
             self._calls.arm(call)
         world.post(at_us, self._execute_handler, call, store)
 
-    def _delayed(self, call: Call, trouble: StoreTrouble, at_us: int) -> int:
+    def _delay(self, call: CallInFlight, trouble: StoreTrouble, at_us: int) -> int:
         at_us += trouble.slow_ms * 1000
         if self._hits(trouble.late_permille):
             self.world.inject("store_late")
@@ -129,7 +129,7 @@ class Storage:
             at_us = call.deadline_us + between(self._rng, 1, timeout_us)
         return at_us
 
-    def _execute(self, _number: int, call: Call, store: SimStore) -> None:
+    def _execute(self, _number: int, call: CallInFlight, store: SimStore) -> None:
         calls = self._calls
         if calls.lost_on_the_way(call.asker.host, store.host):
             calls.arm(call)
@@ -149,23 +149,23 @@ class Storage:
         else:
             self._serve(0, call, store)
 
-    def _queue(self, call: Call, store: SimStore) -> None:
+    def _queue(self, call: CallInFlight, store: SimStore) -> None:
         begins_us = max(self.world.now_us, store.busy_until_us)
         store.busy_until_us = begins_us + store.service_us
         if store.busy_until_us >= call.deadline_us:
             self._calls.arm(call)
         self.world.post(store.busy_until_us, self._serve, call, store)
 
-    def _serve(self, _number: int, call: Call, store: SimStore) -> None:
+    def _serve(self, _number: int, call: CallInFlight, store: SimStore) -> None:
         calls, trouble = self._calls, store.trouble
-        body = self._done(call, store)
+        body = self._perform(call, store)
         if trouble is not None and self._hits(trouble.mute_permille):
             self.world.inject("store_mute")
             calls.arm(call)
         else:
             calls.reply(call, body, store.host)
 
-    def _done(self, call: Call, store: SimStore) -> Any:
+    def _perform(self, call: CallInFlight, store: SimStore) -> Any:
         effect, keyspace = call.effect, store.keyspace
         kind = type(effect)
         try:
@@ -173,8 +173,8 @@ class Storage:
                 before = keyspace.revision
                 outcome = keyspace.txn(effect.transaction, token=effect.token)
                 if keyspace.revision > before:
-                    self._committed(store, call.asker.name, effect.transaction)
-                    self._crash(store, call.asker)
+                    self._announce(store, call.asker.name, effect.transaction)
+                    self._crash_author(store, call.asker)
                 return outcome
             if kind is Range:
                 return keyspace.range(effect.start, effect.end, limit=effect.limit, at=effect.at)
@@ -187,9 +187,9 @@ class Storage:
         before = store.keyspace.revision
         store.keyspace.txn(transaction)
         if store.keyspace.revision > before:
-            self._committed(store, author, transaction)
+            self._announce(store, author, transaction)
 
-    def _committed(self, store: SimStore, author: str, transaction: Transaction) -> None:
+    def _announce(self, store: SimStore, author: str, transaction: Transaction) -> None:
         keyspace, world = store.keyspace, self.world
         revision = keyspace.revision
         changes = keyspace.changes("", after=revision - 1).changes
@@ -200,7 +200,7 @@ class Storage:
         if revision - keyspace.compacted > 2 * KEEP_REVISIONS:
             keyspace.compact(revision - KEEP_REVISIONS)
 
-    def _crash(self, store: SimStore, author: Cell) -> None:
+    def _crash_author(self, store: SimStore, author: Cell) -> None:
         if store.crash_author_at:
             down_ms = store.crash_author_at.pop(store.keyspace.revision, None)
             if down_ms is not None:

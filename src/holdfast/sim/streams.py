@@ -61,19 +61,19 @@ class Deliveries:
             cell.held_until_us = max(cell.held_until_us, now_us + for_us)
         return max(cell.held_until_us, now_us)
 
-    def befalls(self, cell: Cell) -> str | None:
+    def next_fault(self, cell: Cell) -> str | None:
         """Count a delivery that no contract guards, and say what befalls it."""
         cell.delivered += 1
         cell.unguarded += 1
         kind = cell.delivery_faults.pop(cell.unguarded, None) if cell.delivery_faults else None
         if kind is None and cell.delivery_permille:
-            kind = self._drawn(cell)
+            kind = self._draw_kind(cell)
         if kind is not None:
             self._world.inject(f"delivery_{kind}")
             self._world.note(f"{cell.name} delivery {cell.unguarded}: {kind}")
         return kind
 
-    def _drawn(self, cell: Cell) -> str | None:
+    def _draw_kind(self, cell: Cell) -> str | None:
         for kind, permille in cell.delivery_permille.items():
             if self._rng.random() * 1000 < permille:
                 return kind
@@ -171,7 +171,7 @@ class Streams:
             stream.last_us = max(stream.last_us, held_us)
             self.world.post(held_us, self._item, stream, body)
             return
-        fate = self._deliveries.befalls(client)
+        fate = self._deliveries.next_fault(client)
         stream.past.append(body)
         if fate != LOSE:
             self.world.hand(client, Pushed(stream.number, body))
@@ -401,7 +401,7 @@ class Watches:
 
     def _deliver_raw(self, watch: OpenWatch, batch: Batch, before: int) -> None:
         cell, number = watch.cell, watch.number
-        fate = self._deliveries.befalls(cell)
+        fate = self._deliveries.next_fault(cell)
         if fate != LOSE:
             self.world.hand(cell, Changed(number, batch))
         if fate == REPEAT:

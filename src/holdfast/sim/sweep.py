@@ -45,7 +45,7 @@ def undisturbed(scenario: Scenario, seed: int, calm: Plan, fingerprint: Fingerpr
     """Run without faults and count. The plan holds the acts and the times."""
     world = World(seed)
     play(scenario, world, calm)
-    return _counted(world, fingerprint(world))
+    return _points_of(world, fingerprint(world))
 
 
 def undisturbed_until_calm(
@@ -56,7 +56,7 @@ def undisturbed_until_calm(
 
     class AtCalm(Checker):
         def on_calm(self, world: World) -> None:
-            found.append(_counted(world, None))
+            found.append(_points_of(world, None))
 
     world = World(seed)
     world.check(AtCalm())
@@ -64,7 +64,7 @@ def undisturbed_until_calm(
     return msgspec.structs.replace(found[0], fingerprint=fingerprint(world))
 
 
-def _counted(world: World, fingerprint: object) -> Points:
+def _points_of(world: World, fingerprint: object) -> Points:
     return Points(
         effects={cell.name: cell.performed for cell in world.cells.values()},
         deliveries={cell.name: cell.delivered for cell in world.cells.values()},

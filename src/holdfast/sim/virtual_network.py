@@ -31,7 +31,7 @@ LATE_US = (30_000_000, 120_000_000)
 _PERMILLE = 1_000
 
 
-class Rule(msgspec.Struct, frozen=True):
+class PathFault(msgspec.Struct, frozen=True):
     """One fault on the ways from some hosts to others; None means everyone else."""
 
     kind: str
@@ -61,7 +61,7 @@ class Trouble(msgspec.Struct):
     scatter_us: int = 0
     late_permille: int = 0
 
-    def add(self, rule: Rule) -> None:
+    def add(self, rule: PathFault) -> None:
         match rule.kind:
             case "cut":
                 self.cut = True
@@ -107,7 +107,7 @@ class Network:
         self._injected = injected
         self._rngs: dict[str, Random] = {}
         self._paths: list[Path] = []
-        self._rules: dict[int, Rule] = {}
+        self._rules: dict[int, PathFault] = {}
         self._rule_count = 0
         self._delays: dict[tuple[str, str], tuple[int, int]] = {}
 
@@ -135,28 +135,28 @@ class Network:
             rng = self._rngs[source.name] = stream(self._seed, f"network/{source.name}")
         path = Path(source.name, target.name, delays, rng)
         self._paths.append(path)
-        self._judge(path)
+        self._update(path)
         return path
 
-    def lay(self, rule: Rule) -> Callable[[], None]:
+    def lay(self, rule: PathFault) -> Callable[[], None]:
         """Put a rule in force; calling what is returned lifts it."""
         self._rule_count += 1
         number = self._rule_count
         self._rules[number] = rule
-        self._judge_all(rule)
+        self._update_all(rule)
 
         def lift() -> None:
             del self._rules[number]
-            self._judge_all(rule)
+            self._update_all(rule)
 
         return lift
 
-    def _judge_all(self, rule: Rule) -> None:
+    def _update_all(self, rule: PathFault) -> None:
         for path in self._paths:
             if rule.covers(path.source, path.target):
-                self._judge(path)
+                self._update(path)
 
-    def _judge(self, path: Path) -> None:
+    def _update(self, path: Path) -> None:
         trouble = None
         for rule in self._rules.values():
             if rule.covers(path.source, path.target):

@@ -39,7 +39,7 @@ from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.store.memory import Keyspace
 
 
-class Explained(msgspec.Struct, frozen=True):
+class ExplanationGiven(msgspec.Struct, frozen=True):
     """A fact: somebody asked about a replica, and this is the answer."""
 
     about: str
@@ -53,7 +53,7 @@ class Explained(msgspec.Struct, frozen=True):
         return f"why is {self.answer.name} not further? {say.leg}, {say.why}: next moves {who}"
 
 
-def explained(
+def explain_now(
     world: World,
     keyspace: Keyspace,
     key: str,

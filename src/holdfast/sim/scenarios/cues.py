@@ -10,19 +10,19 @@ from typing import Any
 
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.plan import Fault, Prompted
-from holdfast.sim.scenarios.story import Moment, Story
+from holdfast.sim.scenarios.run_log import LogEntry, RunLog
 from holdfast.sim.world import World
 
 # Whether what was just written into the story is the moment.
-When = Callable[[Moment], bool]
+When = Callable[[LogEntry], bool]
 Then = Callable[[World], None]
 
 
 class Cues(Checker):
     """Looks at what is new in the story, and lets happen what waits for it, a few times each."""
 
-    def __init__(self, story: Story) -> None:
-        self._story = story
+    def __init__(self, log: RunLog) -> None:
+        self._log = log
         self._read = 0
         self._waiting: list[tuple[When, Then, int]] = []
 
@@ -36,7 +36,7 @@ class Cues(Checker):
         self._look(world)
 
     def _look(self, world: World) -> None:
-        moments = self._story.moments
+        moments = self._log.entries
         while self._read < len(moments):
             moment = moments[self._read]
             self._read += 1

@@ -35,10 +35,10 @@ from holdfast.sim.scenarios.overload_plane import (
     Plane,
     Sample,
 )
-from holdfast.sim.scenarios.sentences import Expect, Expectations, demand
-from holdfast.sim.scenarios.story import Story
+from holdfast.sim.scenarios.run_log import RunLog
+from holdfast.sim.scenarios.sentences import Sentence, SentenceChecks, demand
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import Books
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 # One request at the usual speed, one transaction of the usual store and of a slow one.
 SERVICE_US = 1_600
@@ -75,7 +75,7 @@ class _Judge:
         demand(took_ms <= most_ms, f"{told} of {service_ms:.2f} ms, more than {most_ms:.0f} ms")
         return told
 
-    def peak(self, story: Story) -> str:
+    def peak(self, story: RunLog) -> str:
         """Of the processor, nothing stays unused while somebody waits for it."""
         write = TAKEN_IN + DECIDED + ANSWERED
         request = WRITES_SHARE * write + (1 - WRITES_SHARE) * (TAKEN_IN + ANSWERED)
@@ -84,31 +84,31 @@ class _Judge:
         demand(used >= USED_MIN, f"only {used:.0%} of the processor is used")
         return f"{self._meter.peak:.0f} requests/s, {used:.0%} of what the processor can do"
 
-    def calm(self, story: Story) -> str:
+    def calm(self, story: RunLog) -> str:
         tenants = self._meter.of((READ, WRITE), CALM_S + 1, STORM_S)
         served = _share(tenants, SERVED)
         demand(served >= 0.999, f"only {served:.2%} were served")
         writes = [it for it in tenants if it.kind == WRITE]
         return self._within(_p99_ms(writes), 25, 24, "writes")
 
-    def goodput(self, story: Story) -> str:
+    def goodput(self, story: RunLog) -> str:
         good = self._meter.served_per_s(STORM_S + SETTLE_S, AFTER_S) / self._meter.peak
         demand(good >= GOODPUT_MIN, f"only {good:.0%} of the peak")
         return f"{good:.0%} of the peak"
 
-    def lifeline(self, story: Story) -> str:
+    def lifeline(self, story: RunLog) -> str:
         leases = self._meter.of((LEASE,), STORM_S + SETTLE_S, AFTER_S)
         served = _share(leases, SERVED)
         demand(served == 1.0, f"only {served:.1%} of the renewals were served")
         return self._within(_p99_ms(leases), 45, 60, "renewals")
 
-    def refusals(self, story: Story) -> str:
+    def refusals(self, story: RunLog) -> str:
         tenants = self._meter.of((READ, WRITE), STORM_S + SETTLE_S, AFTER_S)
         refused = [it for it in tenants if it.outcome == REFUSED]
         demand(refused, "nobody was refused: it was no overload")
         return self._within(_p99_ms(refused, from_sent=True), 45, 80, "refusals")
 
-    def recovered(self, story: Story) -> str:
+    def recovered(self, story: RunLog) -> str:
         begin_s, end_s = BACK_S + RECOVERED_S, END_S - 1
         tenants = self._meter.of((READ, WRITE), begin_s, end_s)
         served = _share(tenants, SERVED)
@@ -118,32 +118,34 @@ class _Judge:
         demand(took_ms <= 2 * usual_ms + 20, f"{took_ms:.0f} ms instead of {usual_ms:.0f}")
         return f"{served:.1%} are served within {took_ms:.0f} ms, as within {usual_ms:.0f} before"
 
-    def stalled(self, story: Story) -> str:
+    def stalled(self, story: RunLog) -> str:
         """Writes wait for the store; whoever only reads does not notice."""
         reads = self._meter.of((READ,), STALL_S + 1, BACK_S - 1)
         served = _share(reads, SERVED)
         demand(reads and served >= 0.9, f"only {served:.1%} of the reads were served")
         return f"{served:.1%} of {len(reads)} reads were served"
 
-    def all(self) -> tuple[Expect, ...]:
+    def all(self) -> tuple[Sentence, ...]:
         return (
-            Expect("overload.peak", "The whole processor is used at the peak.", self.peak),
-            Expect("overload.calm", "At 60 % of the peak all is served soon.", self.calm),
-            Expect("overload.goodput", "At five times the peak, 80 % of it is left.", self.goodput),
-            Expect("overload.lifeline", "Leases come first whoever else asks.", self.lifeline),
-            Expect("overload.refusals", "Whoever is refused hears so soon.", self.refusals),
-            Expect("overload.stalled", "Reads pass while the store stands still.", self.stalled),
-            Expect("overload.recovered", "After the stall all is as before.", self.recovered),
+            Sentence("overload.peak", "The whole processor is used at the peak.", self.peak),
+            Sentence("overload.calm", "At 60 % of the peak all is served soon.", self.calm),
+            Sentence(
+                "overload.goodput", "At five times the peak, 80 % of it is left.", self.goodput
+            ),
+            Sentence("overload.lifeline", "Leases come first whoever else asks.", self.lifeline),
+            Sentence("overload.refusals", "Whoever is refused hears so soon.", self.refusals),
+            Sentence("overload.stalled", "Reads pass while the store stands still.", self.stalled),
+            Sentence("overload.recovered", "After the stall all is as before.", self.recovered),
         )
 
 
 def _scenario(attribute: str, speed: float, store_us: int = STORE_US) -> Scenario:
     def build(world: World) -> None:
         plane = Plane(world, int(SERVICE_US / speed), store_us)
-        books = Books()
-        story = Story(books)
+        books = StoreCopy()
+        story = RunLog(books)
         world.check(books, story, plane.meter)
-        world.check(Expectations(story, _Judge(plane).all()))
+        world.check(SentenceChecks(story, _Judge(plane).all()))
 
     return Scenario(
         name=f"holdfast.sim.scenarios.overload_speeds:{attribute}",

@@ -22,14 +22,19 @@ from holdfast.model.meta import API_VERSION, Object, ObjectMeta, OwnerReference
 from holdfast.model.requests import Accepted, Bind, Create, Remove, Update
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
-from holdfast.sim.worlds.authority.scripted_clients import Hand, Look, meant, target
-from holdfast.sim.worlds.authority.scripted_controllers import DrainHand
-from holdfast.sim.worlds.end_to_end.people import Customer
+from holdfast.sim.worlds.authority.scripted_clients import (
+    ObjectSnapshot,
+    ScriptedClient,
+    operation_id_of,
+    target,
+)
+from holdfast.sim.worlds.authority.scripted_controllers import ScriptedDrainController
+from holdfast.sim.worlds.end_to_end.people import RestingOperator
 
 RIVAL = "system:scheduler:rival"
 
 
-def wants(
+def workload_act(
     name: str,
     tenant: str,
     *,
@@ -58,38 +63,38 @@ def wants(
     }
 
 
-class Steady(Hand):
+class SteadyClient(ScriptedClient):
     """Acts on what it sees now and on nothing else: an example needs no whims."""
 
     def chance(self, one_in: int) -> bool:
         return False
 
 
-class Patron(Steady, Customer):
+class OperatorClient(SteadyClient, RestingOperator):
     """The operator of the stage: makes, scales, cordons, drains, by name."""
 
     period_ms = 200
 
-    def heard(self, request: Any, answer: Any) -> None:
+    def on_answer(self, request: Any, answer: Any) -> None:
         if isinstance(answer, Accepted) and self._acts:
             self._acts.pop(0)
 
-    def _request(self, look: Look, act: dict[str, Any]) -> Any:
+    def _request(self, snapshot: ObjectSnapshot, act: dict[str, Any]) -> Any:
         match act["do"]:
             case "make":
                 return Create(_workload(act))
             case "scale":
-                return _scaled(look, act["name"], act["replicas"])
+                return _scaled(snapshot, act["name"], act["replicas"])
             case "free":
-                return _freed(look, act["among"])
+                return _freed(snapshot, act["among"])
             case "limit":
-                return _limited(look, act["tenant"], act["hard"])
+                return _limited(snapshot, act["tenant"], act["hard"])
             case "child":
-                return _child(look, act)
+                return _child(snapshot, act)
             case "delete":
                 return Remove("workloads", act["tenant"], act["name"])
             case _:
-                return _judged(look, act)
+                return _judged(snapshot, act)
 
 
 def _workload(act: dict[str, Any]) -> Workload:
@@ -112,30 +117,30 @@ def _workload(act: dict[str, Any]) -> Workload:
     return Workload(metadata, spec=WorkloadSpec(replicas=act["replicas"], template=template))
 
 
-def _scaled(look: Look, name: str, replicas: int) -> Update | None:
-    for workload in look.all(Workload):
+def _scaled(snapshot: ObjectSnapshot, name: str, replicas: int) -> Update | None:
+    for workload in snapshot.all(Workload):
         if workload.name == name:
             return Update(_with(workload, replicas=replicas))
     return None
 
 
-def _freed(look: Look, among: list[str]) -> Update | None:
+def _freed(snapshot: ObjectSnapshot, among: list[str]) -> Update | None:
     """Scale the one of these to nothing that has got its place."""
-    for replica in look.all(Replica):
+    for replica in snapshot.all(Replica):
         if replica.spec.workload in among and replica.status.state in CHARGED:
-            return _scaled(look, replica.spec.workload, 0)
+            return _scaled(snapshot, replica.spec.workload, 0)
     return None
 
 
-def _limited(look: Look, tenant: str, hard: dict[str, str]) -> Update | None:
+def _limited(snapshot: ObjectSnapshot, tenant: str, hard: dict[str, str]) -> Update | None:
     """Give a tenant another quota."""
-    quota = look.get(Quota, tenant, "default")
+    quota = snapshot.get(Quota, tenant, "default")
     return Update(_with(quota, hard=hard)) if quota is not None else None
 
 
-def _child(look: Look, act: dict[str, Any]) -> Create | None:
+def _child(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Create | None:
     """Make a Secret that belongs to several workloads."""
-    named = [it for it in look.all(Workload) if it.name in act["owners"]]
+    named = [it for it in snapshot.all(Workload) if it.name in act["owners"]]
     if len(named) < len(act["owners"]):
         return None
     owners = tuple(
@@ -145,8 +150,8 @@ def _child(look: Look, act: dict[str, Any]) -> Create | None:
     return Create(Secret(metadata))
 
 
-def _judged(look: Look, act: dict[str, Any]) -> Update | None:
-    node = look.get(Node, "", act["node"])
+def _judged(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Update | None:
+    node = snapshot.get(Node, "", act["node"])
     if node is None:
         return None
     if act["do"] == "drain":
@@ -159,7 +164,7 @@ def _with(obj: Object, **changes: Any) -> Object:
     return msgspec.structs.replace(obj, spec=spec)
 
 
-class Rival(Steady):
+class RivalScheduler(SteadyClient):
     """A scheduler that is told which replica to put where, and does nothing else."""
 
     period_ms = 200
@@ -169,26 +174,26 @@ class Rival(Steady):
         super().__init__(seat, identity)
         self._wanted: list[dict[str, Any]] = []
 
-    def prompted(self, body: dict[str, Any]) -> None:
+    def on_prompt(self, body: dict[str, Any]) -> None:
         self._wanted.append(body)
 
-    def think(self, look: Look, now: Instant) -> Iterator[Any]:
+    def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
         for wanted in self._wanted:
-            node = look.get(Node, "", wanted["node"])
-            for replica in look.all(Replica):
+            node = snapshot.get(Node, "", wanted["node"])
+            for replica in snapshot.all(Replica):
                 if node is None or replica.name != wanted["replica"]:
                     continue
                 if replica.status.state is State.PENDING:
-                    intent = meant(replica, f"bind-{node.name}", self.identity)
+                    intent = operation_id_of(replica, f"bind-{node.name}", self.identity)
                     uid = node.metadata.uid
                     yield Bind(target(replica), node.name, uid, self.term, operation=intent)
 
-    def heard(self, request: Any, answer: Any) -> None:
+    def on_answer(self, request: Any, answer: Any) -> None:
         if isinstance(request, Bind) and isinstance(answer, Accepted):
             self._wanted = [it for it in self._wanted if it["replica"] != request.target.name]
 
 
-class Drainer(Steady, DrainHand):
+class DrainClient(SteadyClient, ScriptedDrainController):
     """Empties nodes that are drained, at once."""
 
     period_ms = 500

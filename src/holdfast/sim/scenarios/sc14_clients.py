@@ -36,7 +36,7 @@ from holdfast.observe.retry import (
 )
 from holdfast.observe.watch_events import SERVERS, Get, GetResult
 from holdfast.sim.cell import Seat
-from holdfast.sim.scenarios.sc14_meter import Meter
+from holdfast.sim.scenarios.sc14_meter import StormMeter
 
 # One intent in so many writes; the others read.
 WRITES_ONE_IN = 3
@@ -62,7 +62,7 @@ class TenantClient:
         tenant: str,
         names: tuple[str, ...],
         rate: float,
-        meter: Meter,
+        meter: StormMeter,
         budget: Budget,
     ) -> None:
         self._rng, self._tenant, self._names = seat.rng, tenant, names

@@ -1,6 +1,6 @@
 """What the retry storm is judged by: everything that was asked, when, and what came of it.
 
-Components and tenants are listened to at their own door (`Counted`), so that what they send counts
+Components and tenants are listened to at their own door (`CountedMachine`), so that what they send counts
 when they send it, whether or not a server ever gets to it. They are the product's own machines and
 do not know.
 """
@@ -33,7 +33,7 @@ SECOND_US = 1_000_000
 RHYTHM_MIN_US = 30 * SECOND_US
 
 
-class Meter(Checker):
+class StormMeter(Checker):
     """Counts by second and by class. As a checker it is told of processes as well."""
 
     def __init__(self, world: World) -> None:
@@ -170,12 +170,12 @@ class Meter(Checker):
         return every[min(len(every) - 1, int(share * len(every)))] if every else 0
 
 
-class Counted:
+class CountedMachine:
     """A machine that steps another and counts what it asks."""
 
     __slots__ = ("_asked", "_is_tenant", "_meter", "_who", "machine")
 
-    def __init__(self, who: str, machine: Machine, meter: Meter, *, is_tenant: bool) -> None:
+    def __init__(self, who: str, machine: Machine, meter: StormMeter, *, is_tenant: bool) -> None:
         self.machine = machine
         self._who, self._meter, self._is_tenant = who, meter, is_tenant
         self._asked: dict[int, tuple[str, Ask, int]] = {}
@@ -197,11 +197,11 @@ class Counted:
         return effects
 
 
-def counted(
-    make: Callable[[Seat], Machine], meter: Meter, *, is_tenant: bool = False
-) -> Callable[[Seat], Counted]:
+def count_requests(
+    make: Callable[[Seat], Machine], meter: StormMeter, *, is_tenant: bool = False
+) -> Callable[[Seat], CountedMachine]:
     """A factory of machines whose requests are counted."""
-    return lambda seat: Counted(seat.name, make(seat), meter, is_tenant=is_tenant)
+    return lambda seat: CountedMachine(seat.name, make(seat), meter, is_tenant=is_tenant)
 
 
 def _kind(body: Any) -> str:

@@ -34,13 +34,13 @@ from holdfast.observe.watch_events import SERVERS
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Fault
+from holdfast.sim.scenarios.run_log import RunLog
 from holdfast.sim.scenarios.sc14_clients import TenantClient
-from holdfast.sim.scenarios.sc14_meter import Counted, Meter, counted
-from holdfast.sim.scenarios.story import Story
+from holdfast.sim.scenarios.sc14_meter import CountedMachine, StormMeter, count_requests
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import Books
-from holdfast.sim.worlds.authority.scenario import admit
-from holdfast.sim.worlds.authority.scripted_clients import Tell
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
+from holdfast.sim.worlds.authority.scenario import create_objects
+from holdfast.sim.worlds.authority.scripted_clients import StateFact
 from holdfast.sim.worlds.end_to_end.process_table import Processes
 from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.store.memory import Keyspace
@@ -74,7 +74,7 @@ COSTS_US: dict[type, int] = {
 WRITE_US, TXN_US = 200, 300
 
 
-class Size(msgspec.Struct, frozen=True):
+class StormSize(msgspec.Struct, frozen=True):
     """How large a plane it is. Every tenth node has work to do.
 
     `store_us` is what the store spends on a request at MEASURED_AT agents: so much that ten times
@@ -103,7 +103,7 @@ class Size(msgspec.Struct, frozen=True):
         return 1.2 * self.agents / RENEW_S / len(self.tenants)
 
 
-def _burden(size: Size) -> Callable[[Any, Sequence[Any]], int]:
+def _burden(size: StormSize) -> Callable[[Any, Sequence[Any]], int]:
     def burden(stimulus: Any, effects: Sequence[Any]) -> int:
         cost_us = COSTS_US.get(type(stimulus), 0)
         for effect in effects:
@@ -116,7 +116,7 @@ def _burden(size: Size) -> Callable[[Any, Sequence[Any]], int]:
     return burden
 
 
-def _budget(size: Size) -> Budget:
+def _budget(size: StormSize) -> Budget:
     """A client that asks so much less often has so much less in reserve, and probes more rarely.
 
     Both are absolute in the budget that ships: of a client that hardly asks, probes alone may be
@@ -130,16 +130,16 @@ def _budget(size: Size) -> Budget:
 class Storm:
     """Builds the plane, and plans what happens to it."""
 
-    def __init__(self, world: World, size: Size) -> None:
+    def __init__(self, world: World, size: StormSize) -> None:
         """Its owner gives `books`, `story` and `meter` to the world as checkers, in this order."""
         self.world, self.size = world, size
-        self.meter = Meter(world)
-        self.books = Books()
-        self.story = Story(self.books)
+        self.meter = StormMeter(world)
+        self.books = StoreCopy()
+        self.log = RunLog(self.books)
         self.keyspace = Keyspace()
-        admit(self.keyspace, world.seed, _furniture(size))
+        create_objects(self.keyspace, world.seed, _furniture(size))
         world.add_store(keyspace=self.keyspace)
-        world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
+        world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
         self.processes = Processes(world, TIMING)
         self._servers()
         self._components()
@@ -170,8 +170,8 @@ class Storm:
             return Scheduler("main", seat.rng)
 
         world, meter = self.world, self.meter
-        world.add("controllers", counted(team, meter), identity="system:controllers")
-        world.add("scheduler", counted(scheduler, meter), identity="system:scheduler:main")
+        world.add("controllers", count_requests(team, meter), identity="system:controllers")
+        world.add("scheduler", count_requests(scheduler, meter), identity="system:scheduler:main")
 
     def _tenants(self) -> None:
         for tenant in self.size.tenants:
@@ -182,7 +182,7 @@ class Storm:
                 rate = self.size.tenant_rate
                 return TenantClient(seat, tenant, _names(), rate, self.meter, budget)
 
-            factory = counted(make, self.meter, is_tenant=True)
+            factory = count_requests(make, self.meter, is_tenant=True)
             self._later(JOIN_S, identity.name, factory, identity)
 
     def _agents(self) -> None:
@@ -200,13 +200,13 @@ class Storm:
 
             # Nodes of a real plane were not switched on together.
             at_s = 1 + rng.random() * (JOIN_S - 1)
-            self._later(at_s, name, counted(make, self.meter), f"system:node:{name}")
+            self._later(at_s, name, count_requests(make, self.meter), f"system:node:{name}")
 
     def _later(
         self,
         at_s: float,
         name: str,
-        factory: Callable[[Seat], Counted],
+        factory: Callable[[Seat], CountedMachine],
         identity: str | Identity,
     ) -> None:
         def add(_number: int, _a: None, _b: None) -> None:
@@ -265,7 +265,7 @@ def _names() -> tuple[str, ...]:
     return tuple(f"wish-{number}" for number in range(20))
 
 
-def _furniture(size: Size) -> tuple[Object, ...]:
+def _furniture(size: StormSize) -> tuple[Object, ...]:
     template = Template(
         command=("work",), resources=Resources(cpu="1", memory="1Gi"), grace_seconds=1
     )

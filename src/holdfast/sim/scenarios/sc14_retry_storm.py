@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from holdfast.model.kinds.node import NodePhase
 from holdfast.sim.run import Scenario
+from holdfast.sim.scenarios.run_log import NodeChanged, RunLog
 from holdfast.sim.scenarios.sc14_meter import (
     AUDIT_AGAIN,
     LEASE,
@@ -32,11 +33,10 @@ from holdfast.sim.scenarios.sc14_plane import (
     RENEW_S,
     SLOW_S,
     TIMING,
-    Size,
     Storm,
+    StormSize,
 )
-from holdfast.sim.scenarios.sentences import Expect, Expectations, demand
-from holdfast.sim.scenarios.story import Judged, Story
+from holdfast.sim.scenarios.sentences import Sentence, SentenceChecks, demand
 from holdfast.sim.world import World
 
 FIRST_ROUND_S = RENEW_S
@@ -60,15 +60,15 @@ def _again(storm: Storm, begin_s: int, end_s: int) -> float:
     return found + meter.offered_per_s(begin_s, end_s, STREAM, AUDIT_AGAIN)
 
 
-def _expects(storm: Storm) -> tuple[Expect, ...]:
+def _expects(storm: Storm) -> tuple[Sentence, ...]:
     return (*_first(storm), *_of_retries(storm), *_of_nodes(storm), *_afterwards(storm))
 
 
-def _first(storm: Storm) -> tuple[Expect, ...]:
+def _first(storm: Storm) -> tuple[Sentence, ...]:
     """What is served before the storm, and first of all when it begins."""
     meter = storm.meter
 
-    def normal(story: Story) -> str:
+    def normal(log: RunLog) -> str:
         served = meter.share(TENANT, SERVED, CALM_S, SLOW_S)
         renewed = meter.share(RENEWAL, SERVED, CALM_S, SLOW_S)
         demand(served >= 0.999, f"only {served:.2%} of what tenants ask is served")
@@ -77,7 +77,7 @@ def _first(storm: Storm) -> tuple[Expect, ...]:
         p99 = meter.wish_latency_ms(0.99, CALM_S, SLOW_S)
         return f"{rate:.0f} requests/s, all served, 99 % of wishes within {p99} ms"
 
-    def leases(story: Story) -> str:
+    def leases(log: RunLog) -> str:
         worst = min(
             (meter.share(kind, SERVED, SLOW_S + 1, REFUSES_S - 3), kind)
             for kind in (RENEWAL, LEASE)
@@ -94,21 +94,21 @@ def _first(storm: Storm) -> tuple[Expect, ...]:
         return f"every renewal and lease, 99 % within {p99} ms; of tenants {told} {usual_ms}"
 
     return (
-        Expect("sc14.normal", "Before it, everything is served.", normal),
-        Expect("sc14.leases", "While the store is slow, renewals and leases come first.", leases),
+        Sentence("sc14.normal", "Before it, everything is served.", normal),
+        Sentence("sc14.leases", "While the store is slow, renewals and leases come first.", leases),
     )
 
 
-def _of_retries(storm: Storm) -> tuple[Expect, ...]:
+def _of_retries(storm: Storm) -> tuple[Sentence, ...]:
     """How much is sent again while the store is slow, and while it refuses."""
 
-    def first_round(story: Story) -> str:
+    def first_round(log: RunLog) -> str:
         usual = storm.meter.offered_per_s(CALM_S, SLOW_S)
         more = max(_again(storm, at_s, at_s + FIRST_ROUND_S) for at_s in (SLOW_S, REFUSES_S))
         demand(more <= usual, f"{more:.0f} requests/s were sent again, usual are {usual:.0f}")
         return f"{more / usual:.0%} of the usual {usual:.0f} requests/s were sent again"
 
-    def retries(story: Story) -> str:
+    def retries(log: RunLog) -> str:
         usual = storm.meter.offered_per_s(CALM_S, SLOW_S)
         windows = [
             at_s
@@ -123,10 +123,10 @@ def _of_retries(storm: Storm) -> tuple[Expect, ...]:
         return f"at most {worst / usual:.1%} of the usual load in any {RENEW_S} s"
 
     return (
-        Expect(
+        Sentence(
             "sc14.first-round", "In the first round nobody asks more than once again.", first_round
         ),
-        Expect(
+        Sentence(
             "sc14.retries",
             "Beyond the first round, retries stay below 10 % of the normal load.",
             retries,
@@ -134,16 +134,16 @@ def _of_retries(storm: Storm) -> tuple[Expect, ...]:
     )
 
 
-def _of_nodes(storm: Storm) -> tuple[Expect, ...]:
+def _of_nodes(storm: Storm) -> tuple[Sentence, ...]:
     """What becomes of those who only could not be heard."""
 
-    def unfenced(story: Story) -> str:
-        fenced = story.all(Judged, lambda it: it.phase in (NodePhase.FENCED, NodePhase.LOST))
+    def unfenced(log: RunLog) -> str:
+        fenced = log.all(NodeChanged, lambda it: it.phase in (NodePhase.FENCED, NodePhase.LOST))
         demand(not fenced, f"{len(fenced)} nodes were fenced")
-        marked = story.all(Judged, lambda it: it.phase is NodePhase.UNKNOWN)
+        marked = log.all(NodeChanged, lambda it: it.phase is NodePhase.UNKNOWN)
         return f"of {storm.size.agents} nodes {len(marked)} were marked and none was fenced"
 
-    def spread(story: Story) -> str:
+    def spread(log: RunLog) -> str:
         streams = 2 * storm.size.agents
         most = storm.meter.opened_at_once(BACK_S, AT_ONCE_US)
         demand(most, "no stream was ended")
@@ -151,24 +151,24 @@ def _of_nodes(storm: Storm) -> tuple[Expect, ...]:
         return f"of {streams} streams at most {most} were opened within {AT_ONCE_US // 1_000} ms"
 
     return (
-        Expect("sc14.unfenced", "Nothing is fenced for our own deafness.", unfenced),
-        Expect(
+        Sentence("sc14.unfenced", "Nothing is fenced for our own deafness.", unfenced),
+        Sentence(
             "sc14.spread", "Those who lose their streams at once do not come back at once.", spread
         ),
     )
 
 
-def _afterwards(storm: Storm) -> tuple[Expect, ...]:
+def _afterwards(storm: Storm) -> tuple[Sentence, ...]:
     """That it is over when its cause is."""
     meter = storm.meter
 
-    def recovered(story: Story) -> str:
+    def recovered(log: RunLog) -> str:
         late = {at: why for at, why in meter.unwell.items() if at >= BACK_S + WITHIN_S}
         demand(not late, f"{len(late)} s of trouble, such as {next(iter(late.items()), None)}")
         last = max(meter.unwell, default=BACK_S)
         return f"all is as before {last + 1 - BACK_S} s after the store's return, and stays so"
 
-    def stable(story: Story) -> str:
+    def stable(log: RunLog) -> str:
         usual = meter.offered_per_s(CALM_S, SLOW_S)
         after = (BACK_S + WITHIN_S, END_S - 5)
         more = _again(storm, *after)
@@ -179,12 +179,12 @@ def _afterwards(storm: Storm) -> tuple[Expect, ...]:
         return f"{more / usual:.1%} is sent again, wishes take {after_ms} ms as {before_ms} before"
 
     return (
-        Expect("sc14.recovered", "All is well within 60 s of the store's return.", recovered),
-        Expect("sc14.stable", "There is no metastable state: it stays as it was before.", stable),
+        Sentence("sc14.recovered", "All is well within 60 s of the store's return.", recovered),
+        Sentence("sc14.stable", "There is no metastable state: it stays as it was before.", stable),
     )
 
 
-def _scenario(attribute: str, size: Size) -> Scenario:
+def _scenario(attribute: str, size: StormSize) -> Scenario:
     return Scenario(
         name=f"holdfast.sim.scenarios.sc14_retry_storm:{attribute}",
         build=lambda world: _build(world, size),
@@ -193,11 +193,11 @@ def _scenario(attribute: str, size: Size) -> Scenario:
     )
 
 
-def _build(world: World, size: Size) -> None:
+def _build(world: World, size: StormSize) -> None:
     storm = Storm(world, size)
-    world.check(storm.books, storm.story, storm.meter)
-    world.check(Expectations(storm.story, _expects(storm)))
+    world.check(storm.books, storm.log, storm.meter)
+    world.check(SentenceChecks(storm.log, _expects(storm)))
 
 
-SCENARIO = _scenario("SCENARIO", Size(5_000, store_us=120))
-SMALL = _scenario("SMALL", Size(100, store_us=92))
+SCENARIO = _scenario("SCENARIO", StormSize(5_000, store_us=120))
+SMALL = _scenario("SMALL", StormSize(100, store_us=92))

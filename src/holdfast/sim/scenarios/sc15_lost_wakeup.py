@@ -12,11 +12,11 @@ from collections.abc import Callable
 from holdfast.model.refusal import Reason
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
-from holdfast.sim.scenarios.people import wants
-from holdfast.sim.scenarios.scheduler_taps import Door
-from holdfast.sim.scenarios.sentences import Expect, demand
-from holdfast.sim.scenarios.stage import RESYNC_MS, Stage
-from holdfast.sim.scenarios.story import Judged, Moved, Story
+from holdfast.sim.scenarios.example_plane import RESYNC_MS, ExamplePlane
+from holdfast.sim.scenarios.people import workload_act
+from holdfast.sim.scenarios.run_log import NodeChanged, RunLog, StateChanged
+from holdfast.sim.scenarios.scheduler_taps import SchedulerTap
+from holdfast.sim.scenarios.sentences import Sentence, demand
 from holdfast.sim.world import World
 
 TOLD_AT_MS, DROPPED_AT_MS = 15_000, 75_000
@@ -30,7 +30,7 @@ FOUND_WITHIN_MS = RESYNC_MS + AT_ONCE_MS
 END_MS = 170_000
 
 
-class Round:
+class WakeupRound:
     """One time round: its names, and when what they wait for happens."""
 
     def __init__(self, name: str, at_ms: int) -> None:
@@ -42,44 +42,44 @@ class Round:
         self.tenant = {"told": "billing", "dropped": "analytics"}[name]
 
 
-TOLD, DROPPED = Round("told", TOLD_AT_MS), Round("dropped", DROPPED_AT_MS)
+TOLD, DROPPED = WakeupRound("told", TOLD_AT_MS), WakeupRound("dropped", DROPPED_AT_MS)
 
 
 def build(world: World) -> None:
-    stage = Stage(world, {"billing": {"cpu": "1"}, "analytics": {"cpu": "1"}})
-    stage.scheduler("main")
-    stage.node("node-a")
+    plane = ExamplePlane(world, {"billing": {"cpu": "1"}, "analytics": {"cpu": "1"}})
+    plane.scheduler("main")
+    plane.node("node-a")
     for turn in (TOLD, DROPPED):
-        stage.node(turn.node, pool=turn.node)
-        _play(stage, turn)
-    _drop(stage)
-    stage.at(DROPPED_AT_MS - 1_000, _note("before", stage.story))
-    stage.at(END_MS, _note("after", stage.story))
-    stage.ready(EXPECTS)
+        plane.node(turn.node, pool=turn.node)
+        _play(plane, turn)
+    _drop(plane)
+    plane.at(DROPPED_AT_MS - 1_000, _note("before", plane.log))
+    plane.at(END_MS, _note("after", plane.log))
+    plane.ready(EXPECTS)
 
 
-def _play(stage: Stage, turn: Round) -> None:
+def _play(plane: ExamplePlane, turn: WakeupRound) -> None:
     begin_ms = turn.at_ms - WAIT_MS
-    stage.act(begin_ms - 2_000, {"do": "cordon", "node": turn.node})
-    stage.act(begin_ms - 1_500, wants(turn.filler, turn.tenant, pool="general"))
-    stage.act(begin_ms, wants(turn.by_quota, turn.tenant, pool="general"))
-    stage.act(begin_ms, wants(turn.by_node, "search", pool=turn.node))
-    stage.act(turn.at_ms, {"do": "scale", "name": turn.filler, "replicas": 0})
-    stage.act(turn.at_ms, {"do": "uncordon", "node": turn.node})
+    plane.act(begin_ms - 2_000, {"do": "cordon", "node": turn.node})
+    plane.act(begin_ms - 1_500, workload_act(turn.filler, turn.tenant, pool="general"))
+    plane.act(begin_ms, workload_act(turn.by_quota, turn.tenant, pool="general"))
+    plane.act(begin_ms, workload_act(turn.by_node, "search", pool=turn.node))
+    plane.act(turn.at_ms, {"do": "scale", "name": turn.filler, "replicas": 0})
+    plane.act(turn.at_ms, {"do": "uncordon", "node": turn.node})
 
 
-def _drop(stage: Stage) -> None:
+def _drop(plane: ExamplePlane) -> None:
     """Lose what is told until the quota is free and the node open, and a little longer."""
-    early_ms, for_ms = between(stage.rng, 50, 500), between(stage.rng, 6_000, 12_000)
+    early_ms, for_ms = between(plane.rng, 50, 500), between(plane.rng, 6_000, 12_000)
     at_ms = DROPPED_AT_MS - early_ms
-    stage.fault(at_ms, "delivery_lose", "main", for_ms=for_ms, amount=ALL)
+    plane.fault(at_ms, "delivery_lose", "main", for_ms=for_ms, amount=ALL)
 
 
-def _note(when: str, story: Story) -> Callable[[World], None]:
+def _note(when: str, log: RunLog) -> Callable[[World], None]:
     def note(world: World) -> None:
         machine = world.cells["main"].machine
-        if isinstance(machine, Door):
-            story.counts[when] = machine.missed
+        if isinstance(machine, SchedulerTap):
+            log.counts[when] = machine.missed
 
     return note
 
@@ -87,32 +87,32 @@ def _note(when: str, story: Story) -> Callable[[World], None]:
 # The sentences ------------------------------------------------------------------------------------
 
 
-def _freed_ms(story: Story, turn: Round) -> tuple[int, int]:
+def _freed_ms(log: RunLog, turn: WakeupRound) -> tuple[int, int]:
     """When the quota was given back, and when the node was open again."""
-    released = story.all(
-        Moved, lambda it: it.name == f"{turn.filler}-0-0" and it.state.value == "Released"
+    released = log.all(
+        StateChanged, lambda it: it.name == f"{turn.filler}-0-0" and it.state.value == "Released"
     )
-    opened = story.all(Judged, lambda it: it.node == turn.node and it.is_open)
+    opened = log.all(NodeChanged, lambda it: it.node == turn.node and it.is_open)
     demand(released, f"{turn.filler} never gave its quota back")
     demand(opened and opened[-1].at_ms > turn.at_ms, f"{turn.node} was never opened again")
     return released[-1].at_ms, opened[-1].at_ms
 
 
-def _waited(story: Story, turn: Round) -> None:
+def _waited(log: RunLog, turn: WakeupRound) -> None:
     for name, reason in (
         (turn.by_quota, Reason.QUOTA_EXCEEDED),
         (turn.by_node, Reason.NODE_CORDONED),
     ):
-        waits = [it for it in story.waits(f"{name}-0-0") if it.at_ms < turn.at_ms]
+        waits = [it for it in log.waits(f"{name}-0-0") if it.at_ms < turn.at_ms]
         demand(waits and reason.value in waits[-1].what.pending.reasons, f"{name} did not wait")
 
 
-def _found(story: Story, turn: Round, within_ms: int) -> str:
-    _waited(story, turn)
+def _found(log: RunLog, turn: WakeupRound, within_ms: int) -> str:
+    _waited(log, turn)
     after = []
-    freed = _freed_ms(story, turn)
+    freed = _freed_ms(log, turn)
     for name, freed_ms in zip((turn.by_quota, turn.by_node), freed, strict=True):
-        bounds = story.bounds(f"{name}-0-0")
+        bounds = log.bindings(f"{name}-0-0")
         demand(bounds, f"{name} was never bound")
         late_ms = bounds[0].at_ms - freed_ms
         demand(late_ms <= within_ms, f"{name} was bound {late_ms} ms after it could have been")
@@ -120,36 +120,36 @@ def _found(story: Story, turn: Round, within_ms: int) -> str:
     return f"bound {after[0]} ms after the quota and {after[1]} ms after the node was free"
 
 
-def _told_at_once(story: Story) -> str:
-    return _found(story, TOLD, AT_ONCE_MS)
+def _told_at_once(log: RunLog) -> str:
+    return _found(log, TOLD, AT_ONCE_MS)
 
 
-def _found_by_resync(story: Story) -> str:
-    return _found(story, DROPPED, FOUND_WITHIN_MS)
+def _found_by_resync(log: RunLog) -> str:
+    return _found(log, DROPPED, FOUND_WITHIN_MS)
 
 
-def _counted(story: Story) -> str:
-    more = story.counts.get("after", 0) - story.counts.get("before", 0)
+def _counted(log: RunLog) -> str:
+    more = log.counts.get("after", 0) - log.counts.get("before", 0)
     demand(more > 0, "nothing was counted as missed")
     return f"{more} changes were counted as found by a resync only"
 
 
-def _zero(story: Story) -> str:
-    before = story.counts.get("before")
+def _zero(log: RunLog) -> str:
+    before = log.counts.get("before")
     demand(before is not None, "nobody has counted")
     demand(not before, f"{before} changes were counted as missed, and none was dropped")
     return "nothing was counted before anything was dropped"
 
 
 EXPECTS = (
-    Expect("sc15.woken", "With no event dropped, the work is woken at once.", _told_at_once),
-    Expect("sc15.zero", "With no event dropped, the counter stays zero.", _zero),
-    Expect(
+    Sentence("sc15.woken", "With no event dropped, the work is woken at once.", _told_at_once),
+    Sentence("sc15.zero", "With no event dropped, the counter stays zero.", _zero),
+    Sentence(
         "sc15.found",
         "With the events dropped, the resync finds the work within its period.",
         _found_by_resync,
     ),
-    Expect("sc15.counted", "The find is counted as a defect.", _counted),
+    Sentence("sc15.counted", "The find is counted as a defect.", _counted),
 )
 
 SCENARIO = Scenario(

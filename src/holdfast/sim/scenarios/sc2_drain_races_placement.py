@@ -12,10 +12,10 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import prompt
-from holdfast.sim.scenarios.people import wants
-from holdfast.sim.scenarios.sentences import Expect, demand
-from holdfast.sim.scenarios.stage import PATRON, Stage
-from holdfast.sim.scenarios.story import Bound, Judged, Moment, Moved, Story
+from holdfast.sim.scenarios.example_plane import OPERATOR_CELL, ExamplePlane
+from holdfast.sim.scenarios.people import workload_act
+from holdfast.sim.scenarios.run_log import Bound, LogEntry, NodeChanged, RunLog, StateChanged
+from holdfast.sim.scenarios.sentences import Sentence, demand
 from holdfast.sim.world import World
 
 JOB = "job-17-0-0"
@@ -24,104 +24,104 @@ WANTED_AT_MS, END_MS = 22_000, 70_000
 
 
 def build(world: World) -> None:
-    stage = Stage(world)
-    stage.scheduler("main")
-    stage.drainer()
-    stage.node(NODE, cpu="9")
-    stage.node(ELSEWHERE, cpu="8")
-    stage.act(8_000, {"do": "cordon", "node": ELSEWHERE})
+    plane = ExamplePlane(world)
+    plane.scheduler("main")
+    plane.drainer()
+    plane.node(NODE, cpu="9")
+    plane.node(ELSEWHERE, cpu="8")
+    plane.act(8_000, {"do": "cordon", "node": ELSEWHERE})
     # What is drained away; it leaves node-a 8 free CPUs.
-    stage.act(12_000, wants("resident", "billing"))
-    delay_ms = between(stage.rng, 800, 2_200)
+    plane.act(12_000, workload_act("resident", "billing"))
+    delay_ms = between(plane.rng, 800, 2_200)
     begin_ms = WANTED_AT_MS - 1_000
-    stage.fault(begin_ms, "delay", "main", peer="*", for_ms=14_000, amount=delay_ms)
-    stage.act(WANTED_AT_MS, wants("job-17", "fraud", cpu="6"))
+    plane.fault(begin_ms, "delay", "main", peer="*", for_ms=14_000, amount=delay_ms)
+    plane.act(WANTED_AT_MS, workload_act("job-17", "fraud", cpu="6"))
 
     def drain(world: World) -> None:
-        prompt(world, PATRON, {"do": "drain", "node": NODE})
-        prompt(world, PATRON, {"do": "uncordon", "node": ELSEWHERE})
+        prompt(world, OPERATOR_CELL, {"do": "drain", "node": NODE})
+        prompt(world, OPERATOR_CELL, {"do": "uncordon", "node": ELSEWHERE})
 
-    stage.cue(_is_wanted, drain)
-    stage.ready(EXPECTS)
+    plane.cue(_is_wanted, drain)
+    plane.ready(EXPECTS)
 
 
-def _is_wanted(moment: Moment) -> bool:
+def _is_wanted(moment: LogEntry) -> bool:
     what = moment.what
-    return isinstance(what, Moved) and what.name == JOB and what.state is State.PENDING
+    return isinstance(what, StateChanged) and what.name == JOB and what.state is State.PENDING
 
 
-def _drained(story: Story) -> Moment:
+def _drained(log: RunLog) -> LogEntry:
     """t2."""
-    found = story.all(Judged, lambda it: it.node == NODE and not it.is_open)
+    found = log.all(NodeChanged, lambda it: it.node == NODE and not it.is_open)
     demand(found, f"{NODE} was never drained")
     return found[0]
 
 
-def _refusal(story: Story) -> tuple[Moment, Refusal]:
+def _refusal(log: RunLog) -> tuple[LogEntry, Refusal]:
     """t3 and what it came to."""
-    asked, told = story.binds(JOB, "main"), story.answers(JOB, "main")
+    asked, told = log.bind_requests(JOB, "main"), log.bind_answers(JOB, "main")
     demand(asked and asked[0].what.request.node == NODE, f"{NODE} was not picked for {JOB}")
-    demand(asked[0].at_ms > _drained(story).at_ms, "it was picked before the drain")
+    demand(asked[0].at_ms > _drained(log).at_ms, "it was picked before the drain")
     demand(told, "nothing became known of the bind")
     answer = told[0].what.answer
     demand(isinstance(answer, Refusal), f"the bind to a draining node came to {answer!r}")
     return asked[0], answer
 
 
-def _refused(story: Story) -> str:
-    asked, refusal = _refusal(story)
+def _refused(log: RunLog) -> str:
+    asked, refusal = _refusal(log)
     reason = refusal.reason
     demand(reason is Reason.NODE_DRAINING, f"it was refused with {reason.value}")
-    return f"drained at {_drained(story).at_ms} ms, picked at {asked.at_ms} ms: {refusal.message}"
+    return f"drained at {_drained(log).at_ms} ms, picked at {asked.at_ms} ms: {refusal.message}"
 
 
-def _names_revisions(story: Story) -> str:
-    asked, refusal = _refusal(story)
+def _names_revisions(log: RunLog) -> str:
+    asked, refusal = _refusal(log)
     rested, now = (refusal.details.get(it, "") for it in ("snapshotRevision", "nodeRevision"))
     seen = asked.what.request.snapshot_revision
     demand(rested == str(seen), f"it rested on {seen}, the refusal says {rested or 'nothing'}")
     demand(now.isdigit(), f"the refusal does not name the node's revision: {refusal.details}")
-    known = story.ledgers.get(NODE, [])
+    known = log.ledgers.get(NODE, [])
     demand(int(now) in known, f"{now} is no revision of the node's ledger: {known}")
-    drained = _drained(story).revision
+    drained = _drained(log).revision
     demand(int(now) >= drained > seen, f"{seen} was seen, {drained} drained it, {now} is named")
     return f"the proposal rested on revision {rested}, the node is at {now}"
 
 
-def _lands_elsewhere(story: Story) -> str:
-    nodes = [it.what.node for it in story.bounds(JOB)]
+def _lands_elsewhere(log: RunLog) -> str:
+    nodes = [it.what.node for it in log.bindings(JOB)]
     demand(nodes == [ELSEWHERE], f"{JOB} was bound to {nodes}")
-    replica = story.replica(JOB)
+    replica = log.replica(JOB)
     state = replica.status.state.value if replica is not None else "gone"
     demand(state == State.RUNNING.value, f"{JOB} is {state}")
     return f"{JOB} runs on {ELSEWHERE}"
 
 
-def _drain_ends(story: Story) -> str:
-    drained = _drained(story)
-    later = story.all(Bound, lambda it: it.node == NODE)
+def _drain_ends(log: RunLog) -> str:
+    drained = _drained(log)
+    later = log.all(Bound, lambda it: it.node == NODE)
     late = [it.what.replica.name for it in later if it.revision > drained.revision]
     demand(not late, f"{NODE} took {late} after its drain began")
     left = [
         it.name
-        for it in story.books.all("objects/replicas/")
+        for it in log.books.all("objects/replicas/")
         if it.status.binding and it.status.binding.node == NODE and it.status.state in CHARGED
     ]
     demand(not left, f"{left} are still on {NODE}")
-    moved = [it.what.node for it in story.bounds("resident-0-1")]
+    moved = [it.what.node for it in log.bindings("resident-0-1")]
     demand(moved == [ELSEWHERE], f"what was there went to {moved}")
     return f"{NODE} took nothing more and is empty; what was there runs on {ELSEWHERE}"
 
 
 EXPECTS = (
-    Expect("sc2.refused", "The bind is refused at t4 with NodeDraining.", _refused),
-    Expect(
+    Sentence("sc2.refused", "The bind is refused at t4 with NodeDraining.", _refused),
+    Sentence(
         "sc2.names-revisions",
         "The refusal names the node revision that the proposal rested on and the current one.",
         _names_revisions,
     ),
-    Expect("sc2.elsewhere", "job-17 lands elsewhere.", _lands_elsewhere),
-    Expect("sc2.drain-ends", "node-a takes no more work, and the drain ends.", _drain_ends),
+    Sentence("sc2.elsewhere", "job-17 lands elsewhere.", _lands_elsewhere),
+    Sentence("sc2.drain-ends", "node-a takes no more work, and the drain ends.", _drain_ends),
 )
 
 SCENARIO = Scenario(

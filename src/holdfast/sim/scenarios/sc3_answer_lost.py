@@ -18,11 +18,11 @@ from holdfast.propose.feasibility.outcome import SCHEDULING_RETRYING
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import prompt, strike
-from holdfast.sim.scenarios.people import wants
-from holdfast.sim.scenarios.scheduler_taps import Sent, Told
-from holdfast.sim.scenarios.sentences import Expect, demand, first
-from holdfast.sim.scenarios.stage import PATRON, SERVER_NAMES, Stage
-from holdfast.sim.scenarios.story import Bound, Judged, Moment, Moved, Story
+from holdfast.sim.scenarios.example_plane import OPERATOR_CELL, SERVER_NAMES, ExamplePlane
+from holdfast.sim.scenarios.people import workload_act
+from holdfast.sim.scenarios.run_log import Bound, LogEntry, NodeChanged, RunLog, StateChanged
+from holdfast.sim.scenarios.scheduler_taps import AnswerReceived, RequestSent
+from holdfast.sim.scenarios.sentences import Sentence, demand, first
 from holdfast.sim.world import World
 
 KEPT, LATER, LOST = "risk-api-0-0", "search-index-0-0", "billing-api-0-0"
@@ -41,23 +41,23 @@ _GONE = (State.STOPPING, State.FAILED, State.SUCCEEDED, State.RELEASED)
 
 
 def build(world: World) -> None:
-    stage = Stage(world)
-    stage.scheduler("main")
+    plane = ExamplePlane(world)
+    plane.scheduler("main")
     # The largest, so that it is the best choice whenever it may be chosen.
-    stage.node(NODE, cpu="16")
+    plane.node(NODE, cpu="16")
     for name in ("node-b8", "node-b9"):
-        stage.node(name, cpu="4")
-    _committed(stage)
-    _uncommitted(stage)
-    stage.ready(EXPECTS)
+        plane.node(name, cpu="4")
+    _committed(plane)
+    _uncommitted(plane)
+    plane.ready(EXPECTS)
 
 
-def _committed(stage: Stage) -> None:
+def _committed(plane: ExamplePlane) -> None:
     # It waits for a moment, so that there is a word of waiting that must not stay.
-    stage.act(FIRST_AT_MS - 4_000, {"do": "cordon", "node": NODE})
-    stage.act(FIRST_AT_MS - 1_000, wants("risk-api", "risk", node=NODE))
-    stage.act(FIRST_AT_MS, {"do": "uncordon", "node": NODE})
-    deaf_ms = between(stage.rng, *DEAF_MS)
+    plane.act(FIRST_AT_MS - 4_000, {"do": "cordon", "node": NODE})
+    plane.act(FIRST_AT_MS - 1_000, workload_act("risk-api", "risk", node=NODE))
+    plane.act(FIRST_AT_MS, {"do": "uncordon", "node": NODE})
+    deaf_ms = between(plane.rng, *DEAF_MS)
 
     def lose(world: World) -> None:
         for server in SERVER_NAMES:
@@ -65,63 +65,67 @@ def _committed(stage: Stage) -> None:
         strike(world, "watch_hold", "main", for_ms=HELD_MS)
         strike(world, "pause", NODE, for_ms=LATE_MS)
 
-    stage.cue(lambda it: isinstance(it.what, Bound) and it.what.replica.name == KEPT, lose)
+    plane.cue(lambda it: isinstance(it.what, Bound) and it.what.replica.name == KEPT, lose)
     # As soon as the node is doubted, more work comes.
-    stage.cue(
-        lambda it: isinstance(it.what, Judged) and it.what.phase is NodePhase.SUSPECT,
-        lambda world: prompt(world, PATRON, wants("search-index", "search", cpu="2")),
+    plane.cue(
+        lambda it: isinstance(it.what, NodeChanged) and it.what.phase is NodePhase.SUSPECT,
+        lambda world: prompt(world, OPERATOR_CELL, workload_act("search-index", "search", cpu="2")),
     )
-    stage.cue(
+    plane.cue(
         lambda it: isinstance(it.what, Bound) and it.what.replica.name == LATER,
         lambda world: world.resume(world.cells[NODE]),
     )
 
 
-def _uncommitted(stage: Stage) -> None:
-    stage.act(SECOND_AT_MS, wants("billing-api", "billing"))
-    stage.cue(
+def _uncommitted(plane: ExamplePlane) -> None:
+    plane.act(SECOND_AT_MS, workload_act("billing-api", "billing"))
+    plane.cue(
         _sends_the_lost_one,
         lambda world: strike(world, "cut", "main", peer="*", for_ms=LOST_MS),
         COPIES,
     )
-    stage.cue(
+    plane.cue(
         _sends_the_lost_one,
         lambda world: prompt(
-            world, PATRON, {"do": "cordon", "node": stage.story.binds(LOST)[0].what.request.node}
+            world,
+            OPERATOR_CELL,
+            {"do": "cordon", "node": plane.log.bind_requests(LOST)[0].what.request.node},
         ),
     )
 
 
-def _sends_the_lost_one(moment: Moment) -> bool:
+def _sends_the_lost_one(moment: LogEntry) -> bool:
     what = moment.what
-    is_bind = isinstance(what, Sent) and isinstance(what.request, Bind)
+    is_bind = isinstance(what, RequestSent) and isinstance(what.request, Bind)
     return is_bind and what.request.target.name == LOST
 
 
 # The sentences ------------------------------------------------------------------------------------
 
 
-def _unknown(story: Story, name: str) -> Moment:
-    lost = [it for it in story.answers(name) if isinstance(it.what.answer, OutcomeUnknown)]
+def _unknown(log: RunLog, name: str) -> LogEntry:
+    lost = [it for it in log.bind_answers(name) if isinstance(it.what.answer, OutcomeUnknown)]
     demand(lost, f"no answer about {name} was lost")
     return lost[0]
 
 
-def _reads(story: Story) -> str:
-    lost = _unknown(story, KEPT)
-    found = story.all(Told, lambda it: isinstance(it.answer, GetResult) and it.request.name == KEPT)
+def _reads(log: RunLog) -> str:
+    lost = _unknown(log, KEPT)
+    found = log.all(
+        AnswerReceived, lambda it: isinstance(it.answer, GetResult) and it.request.name == KEPT
+    )
     demand(found and found[0].at_ms >= lost.at_ms, f"{KEPT} was not read after its answer was lost")
-    again = [it for it in story.binds(KEPT) if lost.at_ms <= it.at_ms <= found[0].at_ms]
+    again = [it for it in log.bind_requests(KEPT) if lost.at_ms <= it.at_ms <= found[0].at_ms]
     demand(not again, f"{KEPT} was asked for again before it was read")
-    operation = first(story.binds(KEPT), f"{KEPT} was never asked for").what.request.operation
+    operation = first(log.bind_requests(KEPT), f"{KEPT} was never asked for").what.request.operation
     held = [past.id for past in found[0].what.answer.object.metadata.operations]
     demand(operation in held, f"what was read knows {held}, not {operation}")
     return f"lost at {lost.at_ms} ms, read at {found[0].at_ms} ms, and {operation} is found in it"
 
 
-def _published(story: Story) -> str:
-    demand(story.waits(KEPT), f"{KEPT} never said that it waited")
-    bound = first(story.bounds(KEPT), f"{KEPT} is not bound")
+def _published(log: RunLog) -> str:
+    demand(log.waits(KEPT), f"{KEPT} never said that it waited")
+    bound = first(log.bindings(KEPT), f"{KEPT} is not bound")
     status = bound.what.replica.status
     demand(status.state is State.BOUND, f"status says {status.state.value}")
     demand(status.stage is Progress.BOUND, f"its stage is {status.stage.value}")
@@ -129,45 +133,45 @@ def _published(story: Story) -> str:
     return f"status says Bound on {bound.what.node} from revision {bound.revision} on"
 
 
-def _once(story: Story) -> str:
-    bounds, asked = story.bounds(KEPT), story.binds(KEPT)
+def _once(log: RunLog) -> str:
+    bounds, asked = log.bindings(KEPT), log.bind_requests(KEPT)
     demand(len(bounds) == 1, f"{KEPT} was bound {len(bounds)} times")
     nodes = {it.what.request.node for it in asked}
     demand(nodes == {NODE}, f"it was asked for on {nodes}")
     demand(len(asked) == 1, f"its bind was sent {len(asked)} times though it was committed")
-    held = story.books.all("objects/reservations/")
+    held = log.books.all("objects/reservations/")
     demand(not held, f"there are reservations: {held}")
     return "one bind was sent and committed, and nothing is reserved"
 
 
-def _count_stays(story: Story) -> str:
-    workloads = [it for it in story.books.all("objects/workloads/") if it.name == "risk-api"]
+def _count_stays(log: RunLog) -> str:
+    workloads = [it for it in log.books.all("objects/workloads/") if it.name == "risk-api"]
     wanted = sum(it.spec.replicas for it in workloads)
-    born = story.all(
-        Moved, lambda it: it.name.startswith("risk-api-") and it.state is State.PENDING
+    born = log.all(
+        StateChanged, lambda it: it.name.startswith("risk-api-") and it.state is State.PENDING
     )
     demand((wanted, len(born)) == (1, 1), f"{wanted} are wanted, {len(born)} were ever made")
     return "one is wanted and one was ever made"
 
 
-def _node_spared(story: Story) -> str:
-    doubts = story.all(Judged, lambda it: it.node == NODE and it.phase is not NodePhase.READY)
+def _node_spared(log: RunLog) -> str:
+    doubts = log.all(NodeChanged, lambda it: it.node == NODE and it.phase is not NodePhase.READY)
     demand(doubts, f"{NODE} was never doubted")
-    well = story.all(Judged, lambda it: it.node == NODE and it.phase is NodePhase.READY)
+    well = log.all(NodeChanged, lambda it: it.node == NODE and it.phase is NodePhase.READY)
     demand(well and well[-1].at_ms > doubts[0].at_ms, f"{NODE} never came back")
     until_ms = well[-1].at_ms
-    given = story.all(Bound, lambda it: it.node == NODE)
+    given = log.all(Bound, lambda it: it.node == NODE)
     late = [it.what.replica.name for it in given if doubts[0].at_ms <= it.at_ms < until_ms]
     demand(not late, f"{NODE} was given {late} while it was doubted")
-    other = story.bounds(LATER)
+    other = log.bindings(LATER)
     demand(other and other[0].at_ms < until_ms, f"{LATER} was not placed meanwhile")
     return f"{LATER} went to {other[0].what.node} while {NODE} was doubted"
 
 
-def _not_destroyed(story: Story) -> str:
-    ends = story.all(Moved, lambda it: it.name == KEPT and it.state in _GONE)
+def _not_destroyed(log: RunLog) -> str:
+    ends = log.all(StateChanged, lambda it: it.name == KEPT and it.state in _GONE)
     demand(not ends, f"{KEPT} became {[it.what.state.value for it in ends]}")
-    replica = story.replica(KEPT)
+    replica = log.replica(KEPT)
     demand(replica is not None, f"{KEPT} is gone")
     state = replica.status.state if replica is not None else None
     demand(state is State.RUNNING, f"{KEPT} is {state}")
@@ -176,26 +180,26 @@ def _not_destroyed(story: Story) -> str:
     return f"{KEPT} runs on {NODE} as it did"
 
 
-def _retrying(story: Story) -> str:
-    said = [it for it in story.waits(LOST) if SCHEDULING_RETRYING in it.what.pending.reasons]
+def _retrying(log: RunLog) -> str:
+    said = [it for it in log.waits(LOST) if SCHEDULING_RETRYING in it.what.pending.reasons]
     demand(said, f"{LOST} never said that it is tried again")
     return f"it says: {said[0].what.pending.message}"
 
 
-def _backs_off(story: Story) -> str:
-    sent = [it.at_ms for it in story.binds(LOST)]
-    lost = [it.at_ms for it in story.answers(LOST) if isinstance(it.what.answer, OutcomeUnknown)]
+def _backs_off(log: RunLog) -> str:
+    sent = [it.at_ms for it in log.bind_requests(LOST)]
+    lost = [it.at_ms for it in log.bind_answers(LOST) if isinstance(it.what.answer, OutcomeUnknown)]
     demand(len(lost) == COPIES, f"{len(lost)} copies were lost")
     pauses = [again - told for told, again in zip(lost, sent[1:], strict=False)]
     demand(len(pauses) == COPIES, f"it was given up: {sent}")
     demand(all(pause_ms >= 100 for pause_ms in pauses), f"it was sent again after {pauses} ms")
-    reads = story.reads(LOST)
+    reads = log.reads(LOST)
     demand(len(reads) >= COPIES, f"it was read {len(reads)} times for {COPIES} lost answers")
     return f"sent again {pauses} ms after each lost answer, each time after a look"
 
 
-def _fresh(story: Story) -> str:
-    sent = [it.what.request for it in story.binds(LOST)]
+def _fresh(log: RunLog) -> str:
+    sent = [it.what.request for it in log.bind_requests(LOST)]
     demand(len(sent) > COPIES, f"{len(sent)} binds were sent")
     begun, last = sent[0], sent[-1]
     same = [it.operation for it in sent[:COPIES]]
@@ -206,29 +210,29 @@ def _fresh(story: Story) -> str:
     return f"{was}, then {fresh}"
 
 
-def _one_in_the_end(story: Story) -> str:
-    bounds = story.bounds(LOST)
+def _one_in_the_end(log: RunLog) -> str:
+    bounds = log.bindings(LOST)
     demand(len(bounds) == 1, f"{LOST} was bound {len(bounds)} times")
     return f"one, to {bounds[0].what.node} at {bounds[0].at_ms} ms"
 
 
 EXPECTS = (
-    Expect("sc3.read-by-operation", "The lost answer is read by operation id.", _reads),
-    Expect("sc3.bound-published", "Bound is published.", _published),
-    Expect("sc3.no-second", "There is no second binding or reservation.", _once),
-    Expect("sc3.count-stays", "The desired count is not raised.", _count_stays),
-    Expect(
+    Sentence("sc3.read-by-operation", "The lost answer is read by operation id.", _reads),
+    Sentence("sc3.bound-published", "Bound is published.", _published),
+    Sentence("sc3.no-second", "There is no second binding or reservation.", _once),
+    Sentence("sc3.count-stays", "The desired count is not raised.", _count_stays),
+    Sentence(
         "sc3.node-spared", "node-b7 takes no new work while its heartbeat is late.", _node_spared
     ),
-    Expect("sc3.not-destroyed", "The replica on node-b7 is not destroyed.", _not_destroyed),
-    Expect(
+    Sentence("sc3.not-destroyed", "The replica on node-b7 is not destroyed.", _not_destroyed),
+    Sentence(
         "sc3.retrying",
         "Where the write did not commit, the replica says SchedulingRetrying.",
         _retrying,
     ),
-    Expect("sc3.backs-off", "It backs off, and looks before it sends again.", _backs_off),
-    Expect("sc3.fresh-candidate", "A fresh candidate is picked.", _fresh),
-    Expect("sc3.one-in-the-end", "There is one binding in the end.", _one_in_the_end),
+    Sentence("sc3.backs-off", "It backs off, and looks before it sends again.", _backs_off),
+    Sentence("sc3.fresh-candidate", "A fresh candidate is picked.", _fresh),
+    Sentence("sc3.one-in-the-end", "There is one binding in the end.", _one_in_the_end),
 )
 
 SCENARIO = Scenario(

@@ -16,10 +16,10 @@ from holdfast.sim.plan import Fault
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import prompt
-from holdfast.sim.scenarios.people import wants
-from holdfast.sim.scenarios.sentences import Expect, demand
-from holdfast.sim.scenarios.stage import PATRON, TIMING, Stage
-from holdfast.sim.scenarios.story import Bound, Judged, Moment, Moved, Story
+from holdfast.sim.scenarios.example_plane import OPERATOR_CELL, TIMING, ExamplePlane
+from holdfast.sim.scenarios.people import workload_act
+from holdfast.sim.scenarios.run_log import Bound, LogEntry, NodeChanged, RunLog, StateChanged
+from holdfast.sim.scenarios.sentences import Sentence, demand
 from holdfast.sim.world import World
 from holdfast.sim.worlds.end_to_end.process_table import ProcessEnded, ProcessStarted
 
@@ -41,56 +41,56 @@ _GIVEN_UP = (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)
 
 
 def build(world: World) -> None:
-    stage = Stage(world)
-    stage.scheduler("main")
+    plane = ExamplePlane(world)
+    plane.scheduler("main")
     for name in VICTIMS:
         # Zones of one node each: of these everybody is believed.
-        stage.node(name, zone=name, cpu="8", gpus=2)
+        plane.node(name, zone=name, cpu="8", gpus=2)
     for name in SPARES:
-        stage.node(name, zone=name, cpu="8", gpus=5)
+        plane.node(name, zone=name, cpu="8", gpus=5)
     for name in BRAKED:
-        stage.node(name, zone="braked", pool="braked", cpu="2")
-    _furnish(stage)
-    _strike(stage)
-    stage.ready(EXPECTS)
+        plane.node(name, zone="braked", pool="braked", cpu="2")
+    _furnish(plane)
+    _strike(plane)
+    plane.ready(EXPECTS)
 
 
-def _furnish(stage: Stage) -> None:
+def _furnish(plane: ExamplePlane) -> None:
     """Two exclusive replicas and a kept one fit on each victim, and go nowhere else at first."""
     for name in SPARES:
-        stage.act(8_000, {"do": "cordon", "node": name})
-        stage.act(26_000, {"do": "uncordon", "node": name})
-    stage.act(11_000, wants(EXCLUSIVE, "fraud", replicas=2 * len(VICTIMS), gpus=1))
-    stage.act(11_000, wants(KEPT, "risk", replicas=len(VICTIMS), cpu="5", keep=True))
-    stage.act(11_000, wants(STEADY, "billing", replicas=5, cpu="1500m", pool="braked"))
+        plane.act(8_000, {"do": "cordon", "node": name})
+        plane.act(26_000, {"do": "uncordon", "node": name})
+    plane.act(11_000, workload_act(EXCLUSIVE, "fraud", replicas=2 * len(VICTIMS), gpus=1))
+    plane.act(11_000, workload_act(KEPT, "risk", replicas=len(VICTIMS), cpu="5", keep=True))
+    plane.act(11_000, workload_act(STEADY, "billing", replicas=5, cpu="1500m", pool="braked"))
 
 
-def _strike(stage: Stage) -> None:
-    rng = stage.rng
+def _strike(plane: ExamplePlane) -> None:
+    rng = plane.rng
     away_ms = between(rng, 75_000, 95_000)
-    stage.fault(STRUCK_AT_MS, "reboot", DIED, for_ms=away_ms)
-    stage.fault(STRUCK_AT_MS, "partition", CUT, peer="*", for_ms=away_ms)
-    stage.fault(STRUCK_AT_MS, "pause", HUNG, for_ms=away_ms)
+    plane.fault(STRUCK_AT_MS, "reboot", DIED, for_ms=away_ms)
+    plane.fault(STRUCK_AT_MS, "partition", CUT, peer="*", for_ms=away_ms)
+    plane.fault(STRUCK_AT_MS, "pause", HUNG, for_ms=away_ms)
     for name in SILENT:
-        stage.fault(STRUCK_AT_MS, "partition", name, peer="*", for_ms=away_ms)
+        plane.fault(STRUCK_AT_MS, "partition", name, peer="*", for_ms=away_ms)
     # One whose agent wakes up is heard at once; after a cut it takes a while until it tries again.
-    stage.fault(STRUCK_AT_MS, "pause", EARLY, for_ms=away_ms)
-    stage.cue(
+    plane.fault(STRUCK_AT_MS, "pause", EARLY, for_ms=away_ms)
+    plane.cue(
         lambda it: _is_judged(it, EARLY, NodePhase.UNKNOWN),
-        lambda world: stage.at(
+        lambda world: plane.at(
             world.now_us // 1000 + TIMING.fence_after_ms - SECOND_MS,
             lambda world: world.resume(world.cells[EARLY]),
         ),
     )
-    _cut_until_fenced(stage, LATE)
+    _cut_until_fenced(plane, LATE)
     # Whoever is doubted is asked for by name, and waits.
-    stage.cue(
+    plane.cue(
         lambda it: _is_judged(it, CUT, NodePhase.SUSPECT),
-        lambda world: prompt(world, PATRON, wants(NEW, "search", node=CUT)),
+        lambda world: prompt(world, OPERATOR_CELL, workload_act(NEW, "search", node=CUT)),
     )
 
 
-def _cut_until_fenced(stage: Stage, node: str) -> None:
+def _cut_until_fenced(plane: ExamplePlane, node: str) -> None:
     """Cut a node off until a second after its fence."""
 
     def cut(world: World) -> None:
@@ -101,51 +101,51 @@ def _cut_until_fenced(stage: Stage, node: str) -> None:
         def mend(world: World) -> None:
             at_ms = world.now_us // 1000 + SECOND_MS
             if heal is not None:
-                stage.at(at_ms, lambda _world: heal())
+                plane.at(at_ms, lambda _world: heal())
 
-        stage.cue(lambda it: _is_judged(it, node, NodePhase.FENCED), mend)
+        plane.cue(lambda it: _is_judged(it, node, NodePhase.FENCED), mend)
 
-    stage.at(STRUCK_AT_MS, cut)
+    plane.at(STRUCK_AT_MS, cut)
 
 
-def _is_judged(moment: Moment, node: str, phase: NodePhase) -> bool:
+def _is_judged(moment: LogEntry, node: str, phase: NodePhase) -> bool:
     what = moment.what
-    return isinstance(what, Judged) and what.node == node and what.phase is phase
+    return isinstance(what, NodeChanged) and what.node == node and what.phase is phase
 
 
 # Ways to look at it -------------------------------------------------------------------------------
 
 
-def _when(story: Story, node: str, phase: NodePhase) -> int | None:
+def _when(log: RunLog, node: str, phase: NodePhase) -> int | None:
     """When a node was first judged so after it fell silent."""
-    found = story.judged(node, phase)
+    found = log.node_changes(node, phase)
     return next((it.at_ms for it in found if it.at_ms > STRUCK_AT_MS), None)
 
 
-def _fenced_ms(story: Story, node: str) -> int:
-    at_ms = _when(story, node, NodePhase.FENCED)
+def _fenced_ms(log: RunLog, node: str) -> int:
+    at_ms = _when(log, node, NodePhase.FENCED)
     demand(at_ms is not None, f"{node} was never fenced")
     return at_ms or 0
 
 
-def _back_ms(story: Story, node: str) -> int:
-    at_ms = _when(story, node, NodePhase.READY)
+def _back_ms(log: RunLog, node: str) -> int:
+    at_ms = _when(log, node, NodePhase.READY)
     demand(at_ms is not None, f"{node} never came back")
     return at_ms or 0
 
 
-def _first_bound(story: Story, node: str, workload: str) -> list[Replica]:
+def _first_bound(log: RunLog, node: str, workload: str) -> list[Replica]:
     """What was on a node when it fell silent."""
-    found = story.all(Bound, lambda it: it.node == node and it.replica.spec.workload == workload)
+    found = log.all(Bound, lambda it: it.node == node and it.replica.spec.workload == workload)
     there = [it.what.replica for it in found if it.at_ms < STRUCK_AT_MS]
     demand(there, f"nothing of {workload} was on {node}")
     return there
 
 
-def _successors(story: Story, of: Replica) -> list[Moment]:
+def _successors(log: RunLog, of: Replica) -> list[LogEntry]:
     """Every later bind for the same place."""
     spec = of.spec
-    return story.all(
+    return log.all(
         Bound,
         lambda it: (
             it.replica.spec.workload_uid == spec.workload_uid
@@ -155,42 +155,42 @@ def _successors(story: Story, of: Replica) -> list[Moment]:
     )
 
 
-def _fenced(story: Story) -> Iterable[str]:
+def _fenced(log: RunLog) -> Iterable[str]:
     """The victims that came back too late, or not at all."""
-    return [it for it in VICTIMS if _when(story, it, NodePhase.FENCED) is not None]
+    return [it for it in VICTIMS if _when(log, it, NodePhase.FENCED) is not None]
 
 
-def _ended_ms(story: Story, host: str, uid: str) -> int | None:
+def _ended_ms(log: RunLog, host: str, uid: str) -> int | None:
     """When the last process of a replica ended on a computer after that fell silent."""
-    found = story.all(ProcessEnded, lambda it: it.host == host and it.uid == uid)
+    found = log.all(ProcessEnded, lambda it: it.host == host and it.uid == uid)
     return max((it.at_ms for it in found if it.at_ms >= STRUCK_AT_MS), default=None)
 
 
 # The sentences ------------------------------------------------------------------------------------
 
 
-def _no_new_work(story: Story) -> str:
+def _no_new_work(log: RunLog) -> str:
     phases: dict[str, NodePhase] = {}
     doubted = 0
-    for moment in story.moments:
+    for moment in log.entries:
         what = moment.what
-        if isinstance(what, Judged):
+        if isinstance(what, NodeChanged):
             phases[what.node] = what.phase
             doubted += what.phase is NodePhase.SUSPECT
         elif isinstance(what, Bound):
             phase = phases.get(what.node)
             name = what.replica.name
             demand(phase is NodePhase.READY, f"{name} was bound to {what.node}, which is {phase}")
-    waited = story.waits(f"{NEW}-0-0")
+    waited = log.waits(f"{NEW}-0-0")
     return f"{doubted} doubts; it says: {waited[0].what.pending.message}" if waited else ""
 
 
-def _not_before_the_fence(story: Story) -> str:
+def _not_before_the_fence(log: RunLog) -> str:
     after: list[int] = []
     for node in VICTIMS:
-        fenced_ms = _when(story, node, NodePhase.FENCED)
-        for old in _first_bound(story, node, EXCLUSIVE):
-            for moment in _successors(story, old):
+        fenced_ms = _when(log, node, NodePhase.FENCED)
+        for old in _first_bound(log, node, EXCLUSIVE):
+            for moment in _successors(log, old):
                 name, at_ms = moment.what.replica.name, moment.at_ms
                 demand(
                     fenced_ms is not None and fenced_ms <= at_ms,
@@ -200,12 +200,12 @@ def _not_before_the_fence(story: Story) -> str:
     return f"the first of {len(after)} came {min(after)} ms after the fence" if after else ""
 
 
-def _self_stop(story: Story) -> str:
+def _self_stop(log: RunLog) -> str:
     before: list[int] = []
-    for node in _fenced(story):
-        fenced_ms = _fenced_ms(story, node)
-        for old in _first_bound(story, node, EXCLUSIVE):
-            ended_ms = _ended_ms(story, node, old.metadata.uid)
+    for node in _fenced(log):
+        fenced_ms = _fenced_ms(log, node)
+        for old in _first_bound(log, node, EXCLUSIVE):
+            ended_ms = _ended_ms(log, node, old.metadata.uid)
             demand(ended_ms is not None, f"{old.name} never stopped on {node}")
             early_ms = fenced_ms - (ended_ms or 0)
             demand(early_ms > 0, f"{old.name} ran on {node} for {-early_ms} ms after its fence")
@@ -213,50 +213,50 @@ def _self_stop(story: Story) -> str:
     return f"the last of {len(before)} stopped {min(before)} ms before the fence" if before else ""
 
 
-def _one_replacement(story: Story) -> str:
+def _one_replacement(log: RunLog) -> str:
     count = 0
-    for node in _fenced(story):
-        for old in _first_bound(story, node, EXCLUSIVE):
-            new = _successors(story, old)
+    for node in _fenced(log):
+        for old in _first_bound(log, node, EXCLUSIVE):
+            new = _successors(log, old)
             demand(len(new) == 1, f"{old.name} was replaced {len(new)} times")
-            replica = story.replica(new[0].what.replica.name)
+            replica = log.replica(new[0].what.replica.name)
             state = replica.status.state if replica is not None else None
             demand(state is State.RUNNING, f"{new[0].what.replica.name} is {state}")
             count += 1
-    demand(len(list(_fenced(story))) >= len(VICTIMS) - 1, "not all were lost")
-    return f"{count} replicas of {len(list(_fenced(story)))} nodes, each once"
+    demand(len(list(_fenced(log))) >= len(VICTIMS) - 1, "not all were lost")
+    return f"{count} replicas of {len(list(_fenced(log)))} nodes, each once"
 
 
-def _not_resurrected(story: Story) -> str:
+def _not_resurrected(log: RunLog) -> str:
     count = 0
-    for node in _fenced(story):
-        fenced_ms, back_ms = _fenced_ms(story, node), _back_ms(story, node)
-        for old in _first_bound(story, node, EXCLUSIVE):
+    for node in _fenced(log):
+        fenced_ms, back_ms = _fenced_ms(log, node), _back_ms(log, node)
+        for old in _first_bound(log, node, EXCLUSIVE):
             uid = old.metadata.uid
-            begun = [it for it in story.all(ProcessStarted) if it.what.uid == uid]
+            begun = [it for it in log.all(ProcessStarted) if it.what.uid == uid]
             late = [it for it in begun if it.at_ms > fenced_ms]
             demand(not late, f"{old.name} was started after the fence of {node}")
-            ended_ms = _ended_ms(story, node, uid)
+            ended_ms = _ended_ms(log, node, uid)
             is_over = ended_ms is not None and ended_ms < back_ms
             demand(is_over, f"{old.name} still ran when {node} was back")
-            found = story.replica(old.name)
+            found = log.replica(old.name)
             state = found.status.state if found is not None else State.RELEASED
             demand(state is State.RELEASED, f"{old.name} is {state.value}")
             count += 1
     return f"{count} old copies ended before their nodes were back, and stayed so"
 
 
-def _kept(story: Story) -> str:
+def _kept(log: RunLog) -> str:
     ran: list[str] = []
     for node in VICTIMS:
-        (old,) = _first_bound(story, node, KEPT)
-        released = story.moved(old.name, State.RELEASED)
-        for moment in _successors(story, old):
+        (old,) = _first_bound(log, node, KEPT)
+        released = log.state_changes(old.name, State.RELEASED)
+        for moment in _successors(log, old):
             is_later = bool(released) and released[0].at_ms <= moment.at_ms
             demand(is_later, f"{moment.what.replica.name} was bound beside {old.name}")
-        ended_ms = _ended_ms(story, node, old.metadata.uid)
+        ended_ms = _ended_ms(log, node, old.metadata.uid)
         if node != DIED:
-            back_ms = _back_ms(story, node)
+            back_ms = _back_ms(log, node)
             demand(
                 ended_ms is None or ended_ms >= back_ms - SECOND_MS,
                 f"{old.name} ended on {node} at {ended_ms} ms, {back_ms - (ended_ms or 0)} ms "
@@ -266,26 +266,26 @@ def _kept(story: Story) -> str:
     return f"{', '.join(ran)} ran on until their nodes were back; nobody replaced one that ran"
 
 
-def _early_or_fenced(story: Story) -> str:
+def _early_or_fenced(log: RunLog) -> str:
     """A second is too short to be sure: it was heard in time, or it was fenced. Never both."""
-    back_ms, fenced_ms = _back_ms(story, EARLY), _when(story, EARLY, NodePhase.FENCED)
-    old = _first_bound(story, EARLY, EXCLUSIVE)
+    back_ms, fenced_ms = _back_ms(log, EARLY), _when(log, EARLY, NodePhase.FENCED)
+    old = _first_bound(log, EARLY, EXCLUSIVE)
     if fenced_ms is not None:
         return f"it was fenced {back_ms - fenced_ms} ms before it was heard"
     for it in old:
-        demand(not _successors(story, it), f"{it.name} was replaced, and {EARLY} was not fenced")
-        found = story.replica(it.name)
+        demand(not _successors(log, it), f"{it.name} was replaced, and {EARLY} was not fenced")
+        found = log.replica(it.name)
         state = found.status.state if found is not None else None
         demand(state is State.RUNNING, f"{it.name} is {state} on a node that came back in time")
     return f"it was heard at {back_ms} ms, and {len(old)} replicas go on there"
 
 
-def _brake(story: Story) -> str:
-    judged = story.all(Judged, lambda it: it.node in BRAKED and it.phase in _GIVEN_UP)
+def _brake(log: RunLog) -> str:
+    judged = log.all(NodeChanged, lambda it: it.node in BRAKED and it.phase in _GIVEN_UP)
     demand(not judged, f"{[it.what for it in judged]} though three of five were silent")
-    doubted = story.all(Judged, lambda it: it.node in BRAKED and it.phase is NodePhase.SUSPECT)
+    doubted = log.all(NodeChanged, lambda it: it.node in BRAKED and it.phase is NodePhase.SUSPECT)
     demand(len({it.what.node for it in doubted}) == len(SILENT), "not three of five were silent")
-    lost = story.all(Moved, lambda it: it.name.startswith(f"{STEADY}-") and it.state in _ENDS)
+    lost = log.all(StateChanged, lambda it: it.name.startswith(f"{STEADY}-") and it.state in _ENDS)
     demand(not lost, f"{[it.what for it in lost]}")
     return f"{len(SILENT)} of {len(BRAKED)} were doubted, none was given up, nothing was replaced"
 
@@ -293,22 +293,24 @@ def _brake(story: Story) -> str:
 _ENDS = (State.UNKNOWN, State.STOPPING, State.FAILED, State.RELEASED)
 
 EXPECTS = (
-    Expect("sc6.no-new-work", "From Suspect on a node gets no new work.", _no_new_work),
-    Expect(
+    Sentence("sc6.no-new-work", "From Suspect on a node gets no new work.", _no_new_work),
+    Sentence(
         "sc6.not-before",
         "Nothing exclusive is replaced before the fence.",
         _not_before_the_fence,
     ),
-    Expect("sc6.self-stop", "What is exclusive stops itself before that.", _self_stop),
-    Expect("sc6.one-after", "After the fence there is one replacement of each.", _one_replacement),
-    Expect("sc6.no-resurrection", "On return the old copy is not resurrected.", _not_resurrected),
-    Expect("sc6.keep", "What is to be kept runs on, and nothing is put beside it.", _kept),
-    Expect(
+    Sentence("sc6.self-stop", "What is exclusive stops itself before that.", _self_stop),
+    Sentence(
+        "sc6.one-after", "After the fence there is one replacement of each.", _one_replacement
+    ),
+    Sentence("sc6.no-resurrection", "On return the old copy is not resurrected.", _not_resurrected),
+    Sentence("sc6.keep", "What is to be kept runs on, and nothing is put beside it.", _kept),
+    Sentence(
         "sc6.a-second-before",
         "A node that comes back a second before its fence is cleared or fenced, never both.",
         _early_or_fenced,
     ),
-    Expect("sc6.brake", "With 60 % of a zone silent, nobody there is given up.", _brake),
+    Sentence("sc6.brake", "With 60 % of a zone silent, nobody there is given up.", _brake),
 )
 
 SCENARIO = Scenario(

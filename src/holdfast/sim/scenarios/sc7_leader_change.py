@@ -18,11 +18,11 @@ from holdfast.model.transaction import Put, Transaction
 from holdfast.observe.watch_events import Get
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
-from holdfast.sim.scenarios.people import wants
-from holdfast.sim.scenarios.scheduler_taps import Stall, Told
-from holdfast.sim.scenarios.sentences import Expect, demand
-from holdfast.sim.scenarios.stage import Stage
-from holdfast.sim.scenarios.story import Bound, Moment, Story
+from holdfast.sim.scenarios.example_plane import ExamplePlane
+from holdfast.sim.scenarios.people import workload_act
+from holdfast.sim.scenarios.run_log import Bound, LogEntry, RunLog
+from holdfast.sim.scenarios.scheduler_taps import AnswerReceived, Stall
+from holdfast.sim.scenarios.sentences import Sentence, demand
 from holdfast.sim.world import World
 
 SCOPE = "scheduler:main"
@@ -37,32 +37,32 @@ _READS = (Get,)
 
 
 def build(world: World) -> None:
-    stage = Stage(world)
+    plane = ExamplePlane(world)
     # The scope has changed hands before.
     past = msgspec.json.encode(Epoch(epoch=EPOCH - 1, holder="system:scheduler:of-old"))
-    stage.keyspace.txn(Transaction((), (Put(keys.epoch(SCOPE), past),)))
-    stall = Stall(between(stage.rng, 27_000, 45_000), pick(stage.rng, (False, True)))
-    stage.scheduler(A, scope=SCOPE, stall=(between(stage.rng, 1, REPLICAS - 2), stall))
+    plane.keyspace.txn(Transaction((), (Put(keys.epoch(SCOPE), past),)))
+    stall = Stall(between(plane.rng, 27_000, 45_000), pick(plane.rng, (False, True)))
+    plane.scheduler(A, scope=SCOPE, stall=(between(plane.rng, 1, REPLICAS - 2), stall))
     # B comes when A leads already.
-    stage.at(5_000, lambda _world: _add_b(stage))
-    stage.node(NODE)
-    stage.act(8_000, {"do": "cordon", "node": NODE})
-    stage.act(WANTED_AT_MS, wants("search-index", "search", replicas=REPLICAS))
-    stage.act(OPENED_AT_MS, {"do": "uncordon", "node": NODE})
-    stage.ready(EXPECTS)
+    plane.at(5_000, lambda _world: _add_b(plane))
+    plane.node(NODE)
+    plane.act(8_000, {"do": "cordon", "node": NODE})
+    plane.act(WANTED_AT_MS, workload_act("search-index", "search", replicas=REPLICAS))
+    plane.act(OPENED_AT_MS, {"do": "uncordon", "node": NODE})
+    plane.ready(EXPECTS)
 
 
-def _add_b(stage: Stage) -> None:
-    stage.scheduler(B, scope=SCOPE)
+def _add_b(plane: ExamplePlane) -> None:
+    plane.scheduler(B, scope=SCOPE)
 
 
 # The sentences ------------------------------------------------------------------------------------
 
 
-def _takeover(story: Story) -> Moment:
+def _takeover(log: RunLog) -> LogEntry:
     """When B was told that it leads."""
-    found = story.all(
-        Told,
+    found = log.all(
+        AnswerReceived,
         lambda it: (
             it.who == B
             and isinstance(it.request, AcquireLease)
@@ -73,21 +73,21 @@ def _takeover(story: Story) -> Moment:
     return found[0]
 
 
-def _led(story: Story) -> str:
-    epochs = {it.what.replica.status.binding.epoch for it in story.all(Bound)}
+def _led(log: RunLog) -> str:
+    epochs = {it.what.replica.status.binding.epoch for it in log.all(Bound)}
     demand(epochs == {EPOCH, NEXT_EPOCH}, f"work was bound under {sorted(epochs)}")
-    taken = _takeover(story).what.answer.objects[0].spec
+    taken = _takeover(log).what.answer.objects[0].spec
     demand((taken.epoch, taken.holder) == (NEXT_EPOCH, _NAME_OF_B), f"{taken} holds the lease")
     return f"A bound under {EPOCH}, B took over under {NEXT_EPOCH}"
 
 
-def _refused(story: Story) -> str:
-    taken = _takeover(story)
+def _refused(log: RunLog) -> str:
+    taken = _takeover(log)
     taken_ms = taken.at_ms
-    told = story.all(Told, lambda it: it.who == A and not isinstance(it.request, _READS))
+    told = log.all(AnswerReceived, lambda it: it.who == A and not isinstance(it.request, _READS))
     # What came back after A woke and was decided after the takeover; what B's lease let stand
     # before it is told as accepted, however late A hears of it.
-    kept = {it.what.replica.metadata.uid for it in _before(story)}
+    kept = {it.what.replica.metadata.uid for it in _before(log)}
     late = [
         it
         for it in told
@@ -102,57 +102,57 @@ def _refused(story: Story) -> str:
     return f"{len(late)} writes of A after the takeover, {len(binds)} of them binds"
 
 
-def _is_older(moment: Moment, taken: Moment) -> bool:
+def _is_older(moment: LogEntry, taken: LogEntry) -> bool:
     """Whether it was decided before the takeover, such as a renewal on whose answer A slept."""
     answer = moment.what.answer
     return isinstance(answer, Accepted) and answer.revision < taken.what.answer.revision
 
 
-def _is_of(moment: Moment, uids: set[str]) -> bool:
+def _is_of(moment: LogEntry, uids: set[str]) -> bool:
     request = moment.what.request
     return isinstance(request, Bind) and request.target.uid in uids
 
 
-def _before(story: Story) -> list[Moment]:
+def _before(log: RunLog) -> list[LogEntry]:
     """What A had bound before the takeover."""
-    return story.all(Bound, lambda it: it.replica.status.binding.by == _NAME_OF_A)
+    return log.all(Bound, lambda it: it.replica.status.binding.by == _NAME_OF_A)
 
 
-def _kept(story: Story) -> str:
-    before, taken = _before(story), _takeover(story)
+def _kept(log: RunLog) -> str:
+    before, taken = _before(log), _takeover(log)
     demand(before, "A had bound nothing")
     late = [it.what.replica.name for it in before if it.at_ms > taken.at_ms]
     demand(not late, f"A bound {late} after the takeover")
     for it in before:
-        now = story.replica(it.what.replica.name)
+        now = log.replica(it.what.replica.name)
         demand(now is not None, f"{it.what.replica.name} is gone")
         binding = now.status.binding if now is not None else None
         demand(binding == it.what.replica.status.binding, f"{it.what.replica.name} was moved")
     return f"{len(before)} that A had bound are where they were"
 
 
-def _not_repeated(story: Story) -> str:
-    kept = {it.what.replica.metadata.uid for it in _before(story)}
-    asked = story.all(Bound, lambda it: it.replica.status.binding.by == _NAME_OF_B)
-    sent = [name for it in story.moments if (name := _asked_by_b(it, kept))]
+def _not_repeated(log: RunLog) -> str:
+    kept = {it.what.replica.metadata.uid for it in _before(log)}
+    asked = log.all(Bound, lambda it: it.replica.status.binding.by == _NAME_OF_B)
+    sent = [name for it in log.entries if (name := _asked_by_b(it, kept))]
     demand(not sent, f"B asked again for {sent}")
     demand(len(kept) + len(asked) == REPLICAS, f"A bound {len(kept)}, B {len(asked)}")
-    twice = [it.what.replica.name for it in story.all(Bound)]
+    twice = [it.what.replica.name for it in log.all(Bound)]
     demand(len(set(twice)) == len(twice), f"bound twice: {twice}")
     return f"B bound the other {len(asked)} and asked for none of A's {len(kept)}"
 
 
-def _asked_by_b(moment: Moment, uids: set[str]) -> str:
+def _asked_by_b(moment: LogEntry, uids: set[str]) -> str:
     what = moment.what
     is_bs = getattr(what, "who", "") == B and isinstance(what.request, Bind)
     return what.request.target.name if is_bs and what.request.target.uid in uids else ""
 
 
 EXPECTS = (
-    Expect("sc7.epochs", "A leads under epoch 1842, and B takes over under 1843.", _led),
-    Expect("sc7.stale-epoch", "Every later write of A is refused with StaleEpoch.", _refused),
-    Expect("sc7.kept", "What was committed before the takeover is kept.", _kept),
-    Expect("sc7.not-repeated", "B has seen it and does not repeat it.", _not_repeated),
+    Sentence("sc7.epochs", "A leads under epoch 1842, and B takes over under 1843.", _led),
+    Sentence("sc7.stale-epoch", "Every later write of A is refused with StaleEpoch.", _refused),
+    Sentence("sc7.kept", "What was committed before the takeover is kept.", _kept),
+    Sentence("sc7.not-repeated", "B has seen it and does not repeat it.", _not_repeated),
 )
 
 SCENARIO = Scenario(

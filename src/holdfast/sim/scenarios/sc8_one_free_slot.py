@@ -16,10 +16,10 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
-from holdfast.sim.scenarios.people import wants
-from holdfast.sim.scenarios.sentences import Expect, demand
-from holdfast.sim.scenarios.stage import Stage
-from holdfast.sim.scenarios.story import Moment, Story
+from holdfast.sim.scenarios.example_plane import ExamplePlane
+from holdfast.sim.scenarios.people import workload_act
+from holdfast.sim.scenarios.run_log import LogEntry, RunLog
+from holdfast.sim.scenarios.sentences import Sentence, demand
 from holdfast.sim.world import World
 
 ONE, TWO = "one", "two"
@@ -33,7 +33,7 @@ TWO_DELAY_MS = 800
 ONE_WINS_MS, TWO_WINS_MS = (920, 1_080), (1_720, 1_920)
 
 
-class Slot:
+class ContestedSlot:
     """What there is one of, the two that want it, and what the loser is told."""
 
     def __init__(self, what: str, tenants: tuple[str, str], reason: Reason) -> None:
@@ -42,70 +42,70 @@ class Slot:
         self.replicas = tuple(f"{name}-0-0" for name in self.workloads)
 
 
-GPU = Slot("gpu", ("fraud", "risk"), Reason.DEVICE_TAKEN)
-CPU = Slot("cpu", ("billing", "search"), Reason.NODE_FULL)
+GPU = ContestedSlot("gpu", ("fraud", "risk"), Reason.DEVICE_TAKEN)
+CPU = ContestedSlot("cpu", ("billing", "search"), Reason.NODE_FULL)
 # Of one tenant, which may have one CPU more.
-QUOTA = Slot("quota", ("analytics", "analytics"), Reason.QUOTA_EXCEEDED)
+QUOTA = ContestedSlot("quota", ("analytics", "analytics"), Reason.QUOTA_EXCEEDED)
 SLOTS = (GPU, CPU, QUOTA)
 
 
 def build(world: World) -> None:
-    stage = Stage(world, {"analytics": {"cpu": "1"}})
-    stage.scheduler(ONE)
-    stage.scheduler(TWO)
-    stage.node("node-gpu", pool="gpu", gpus=1)
-    stage.node("node-small", pool="small", cpu="1")
+    plane = ExamplePlane(world, {"analytics": {"cpu": "1"}})
+    plane.scheduler(ONE)
+    plane.scheduler(TWO)
+    plane.node("node-gpu", pool="gpu", gpus=1)
+    plane.node("node-small", pool="small", cpu="1")
     for name in ("node-a", "node-b"):
-        stage.node(name)
-    _blind(stage)
+        plane.node(name)
+    _blind(plane)
     for slot in SLOTS:
         early, urgent = slot.workloads
-        stage.act(FIRST_AT_MS, _want(slot, early, slot.tenants[0], ""))
-        stage.act(SECOND_AT_MS, _want(slot, urgent, slot.tenants[1], "urgent"))
-        stage.act(FREED_AT_MS, {"do": "free", "among": list(slot.workloads)})
-    stage.ready(EXPECTS)
+        plane.act(FIRST_AT_MS, _want(slot, early, slot.tenants[0], ""))
+        plane.act(SECOND_AT_MS, _want(slot, urgent, slot.tenants[1], "urgent"))
+        plane.act(FREED_AT_MS, {"do": "free", "among": list(slot.workloads)})
+    plane.ready(EXPECTS)
 
 
-def _blind(stage: Stage) -> None:
-    wins = pick(stage.rng, (ONE_WINS_MS, TWO_WINS_MS))
-    delay_ms = between(stage.rng, *wins)
+def _blind(plane: ExamplePlane) -> None:
+    wins = pick(plane.rng, (ONE_WINS_MS, TWO_WINS_MS))
+    delay_ms = between(plane.rng, *wins)
     for_ms = FREED_AT_MS - 10_000 - FIRST_AT_MS
-    stage.fault(ASLEEP_AT_MS, "pause", TWO, for_ms=AWAKE_AT_MS - ASLEEP_AT_MS)
-    stage.fault(FIRST_AT_MS - 500, "delay", ONE, peer="*", for_ms=for_ms, amount=delay_ms)
-    stage.fault(FIRST_AT_MS - 500, "delay", TWO, peer="*", for_ms=for_ms, amount=TWO_DELAY_MS)
+    plane.fault(ASLEEP_AT_MS, "pause", TWO, for_ms=AWAKE_AT_MS - ASLEEP_AT_MS)
+    plane.fault(FIRST_AT_MS - 500, "delay", ONE, peer="*", for_ms=for_ms, amount=delay_ms)
+    plane.fault(FIRST_AT_MS - 500, "delay", TWO, peer="*", for_ms=for_ms, amount=TWO_DELAY_MS)
 
 
-def _want(slot: Slot, name: str, tenant: str, priority: str) -> dict[str, object]:
+def _want(slot: ContestedSlot, name: str, tenant: str, priority: str) -> dict[str, object]:
     gpus = 1 if slot is GPU else 0
     pool = {GPU: "gpu", CPU: "small"}.get(slot, "general")
-    return wants(name, tenant, gpus=gpus, pool=pool, priority=priority)
+    return workload_act(name, tenant, gpus=gpus, pool=pool, priority=priority)
 
 
 # The sentences ------------------------------------------------------------------------------------
 
 
-def _first_round(story: Story, slot: Slot) -> list[Moment]:
+def _first_round(log: RunLog, slot: ContestedSlot) -> list[LogEntry]:
     """The answers to all binds for a slot before it was given back."""
-    answers = [it for name in slot.replicas for it in story.answers(name)]
+    answers = [it for name in slot.replicas for it in log.bind_answers(name)]
     return [it for it in answers if it.at_ms < FREED_AT_MS]
 
 
-def _refusals(story: Story, slot: Slot) -> list[Moment]:
+def _refusals(log: RunLog, slot: ContestedSlot) -> list[LogEntry]:
     """Those of the loser: told that the slot is taken."""
     return [
         it
-        for it in _first_round(story, slot)
+        for it in _first_round(log, slot)
         if isinstance(it.what.answer, Refusal) and it.what.answer.reason is slot.reason
     ]
 
 
-def _one_acceptance(slot: Slot) -> Callable[[Story], str]:
-    def judge(story: Story) -> str:
-        told = _first_round(story, slot)
+def _one_acceptance(slot: ContestedSlot) -> Callable[[RunLog], str]:
+    def judge(log: RunLog) -> str:
+        told = _first_round(log, slot)
         given = [it for it in told if isinstance(it.what.answer, Accepted)]
         names = [it.what.request.target.name for it in given]
         demand(len(given) == 1, f"the last {slot.what} was given to {names}")
-        lost = _refusals(story, slot)
+        lost = _refusals(log, slot)
         demand(lost, f"nobody was refused the last {slot.what} with {slot.reason.value}")
         winner = given[0].what
         others = [it.what for it in lost if it.what.who != winner.who]
@@ -117,13 +117,13 @@ def _one_acceptance(slot: Slot) -> Callable[[Story], str]:
     return judge
 
 
-def _learns(story: Story) -> str:
+def _learns(log: RunLog) -> str:
     for slot in SLOTS:
-        for lost in _refusals(story, slot):
+        for lost in _refusals(log, slot):
             what = lost.what
             soon = [
                 it.at_ms - lost.at_ms
-                for it in story.binds(what.request.target.name, what.who)
+                for it in log.bind_requests(what.request.target.name, what.who)
                 if 0 <= it.at_ms - lost.at_ms < 1_000
                 and (slot is QUOTA or it.what.request.node == what.request.node)
             ]
@@ -131,22 +131,22 @@ def _learns(story: Story) -> str:
     return "nobody asked again for what was just refused"
 
 
-def _requeues(story: Story) -> str:
+def _requeues(log: RunLog) -> str:
     given = []
     for slot in SLOTS:
-        lost = {it.what.request.target.name for it in _refusals(story, slot)}
+        lost = {it.what.request.target.name for it in _refusals(log, slot)}
         for name in sorted(lost):
-            later = [it.at_ms for it in story.bounds(name) if it.at_ms >= FREED_AT_MS]
+            later = [it.at_ms for it in log.bindings(name) if it.at_ms >= FREED_AT_MS]
             demand(len(later) == 1, f"{name} was bound at {later} ms after the slot was free")
             given.append(name)
     return f"{', '.join(given)} got the slot when it was given back" if given else ""
 
 
-def _explains(story: Story) -> str:
+def _explains(log: RunLog) -> str:
     said = []
     for slot in SLOTS:
-        for name in sorted({it.what.request.target.name for it in _refusals(story, slot)}):
-            waits = [it for it in story.waits(name) if it.at_ms < FREED_AT_MS]
+        for name in sorted({it.what.request.target.name for it in _refusals(log, slot)}):
+            waits = [it for it in log.waits(name) if it.at_ms < FREED_AT_MS]
             demand(waits, f"{name} waits and does not say why")
             pending = waits[-1].what.pending
             demand(slot.reason.value in pending.reasons, f"{name} says {pending.reasons}")
@@ -155,12 +155,12 @@ def _explains(story: Story) -> str:
     return "; ".join(said)
 
 
-def _all_serve(story: Story) -> str:
+def _all_serve(log: RunLog) -> str:
     """What was given back is in use again: nothing leaked in the contest."""
     for slot in SLOTS:
         running = [
             it.name
-            for it in story.books.all("objects/replicas/")
+            for it in log.books.all("objects/replicas/")
             if it.spec.workload in slot.workloads and it.status.state is State.RUNNING
         ]
         demand(len(running) == 1, f"of those that want the {slot.what} {running} run")
@@ -169,17 +169,17 @@ def _all_serve(story: Story) -> str:
 
 EXPECTS = (
     *(
-        Expect(
+        Sentence(
             f"sc8.one-{slot.what}",
             f"Exactly one bind for the last {words} is accepted.",
             _one_acceptance(slot),
         )
         for slot, words in ((GPU, "GPU"), (CPU, "CPU"), (QUOTA, "unit of quota"))
     ),
-    Expect("sc8.learns", "The loser learns.", _learns),
-    Expect("sc8.requeues", "The loser requeues.", _requeues),
-    Expect("sc8.explains", "The loser explains.", _explains),
-    Expect("sc8.nothing-leaks", "Each slot serves one in the end.", _all_serve),
+    Sentence("sc8.learns", "The loser learns.", _learns),
+    Sentence("sc8.requeues", "The loser requeues.", _requeues),
+    Sentence("sc8.explains", "The loser explains.", _explains),
+    Sentence("sc8.nothing-leaks", "Each slot serves one in the end.", _all_serve),
 )
 
 SCENARIO = Scenario(

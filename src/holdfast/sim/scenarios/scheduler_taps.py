@@ -17,10 +17,10 @@ from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
 from holdfast.observe.watch_events import Get
 from holdfast.sim.cell import Seat
-from holdfast.sim.worlds.authority.scripted_clients import Tell
+from holdfast.sim.worlds.authority.scripted_clients import StateFact
 
 
-class Sent(msgspec.Struct, frozen=True):
+class RequestSent(msgspec.Struct, frozen=True):
     """A fact: this is on its way to the servers."""
 
     who: str
@@ -30,7 +30,7 @@ class Sent(msgspec.Struct, frozen=True):
         return f"{self.who} asks for {_words(self.request)}"
 
 
-class Told(msgspec.Struct, frozen=True):
+class AnswerReceived(msgspec.Struct, frozen=True):
     """A fact: this is what came back."""
 
     who: str
@@ -48,7 +48,7 @@ class Stall(msgspec.Struct, frozen=True):
     clock_stops: bool
 
 
-class Door:
+class SchedulerTap:
     """A machine that steps a scheduler and tells what passes.
 
     `stall` makes it stand still once, in the midst of a batch: after so many binds of one step and
@@ -78,14 +78,14 @@ class Door:
         if isinstance(stimulus, Answered):
             asked = self._asked.pop(stimulus.call, None)
             if asked is not None:
-                told.append(Tell(Told(self.who, asked.body, stimulus.body)))
+                told.append(StateFact(AnswerReceived(self.who, asked.body, stimulus.body)))
         effects = [*self._rest, *self.machine.step(stimulus, now)]
         self._rest = []
         effects = self._stalled(effects)
         for effect in effects:
             if isinstance(effect, Ask):
                 self._asked[effect.call] = effect
-                told.append(Tell(Sent(self.who, effect.body)))
+                told.append(StateFact(RequestSent(self.who, effect.body)))
             told.append(effect)
         return told
 
@@ -99,11 +99,11 @@ class Door:
         return [*effects[:place], stall]
 
 
-def doored(
+def tap_scheduler(
     who: str, make: Callable[[Seat], Machine], stall: tuple[int, Stall] | None = None
-) -> Callable[[Seat], Door]:
+) -> Callable[[Seat], SchedulerTap]:
     """A factory of machines with a door."""
-    return lambda seat: Door(who, make(seat), stall)
+    return lambda seat: SchedulerTap(who, make(seat), stall)
 
 
 def _is_bind(ask: Ask) -> bool:

@@ -12,32 +12,32 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from holdfast.sim.check import Checker, Commit
-from holdfast.sim.run import Broken, Scenario, attempt
-from holdfast.sim.scenarios.story import Moment, Story
+from holdfast.sim.run import BrokenInvariant, Scenario, attempt
+from holdfast.sim.scenarios.run_log import LogEntry, RunLog
 from holdfast.sim.world import World
 
 
-class Unmet(Exception):
+class SentenceBroken(Exception):
     """What keeps a sentence from being true, in words."""
 
 
 def demand(holds: object, words: str) -> None:
     """The sentence needs this to be so."""
     if not holds:
-        raise Unmet(words)
+        raise SentenceBroken(words)
 
 
-def first(moments: Sequence[Moment], words: str) -> Moment:
+def first(moments: Sequence[LogEntry], words: str) -> LogEntry:
     """The first of these; the sentence needs that there is one."""
     demand(moments, words)
     return moments[0]
 
 
 # Returns its evidence in words, none while there was no occasion for it; raises Unmet.
-Judge = Callable[[Story], str]
+Judge = Callable[[RunLog], str]
 
 
-class Expect(msgspec.Struct, frozen=True):
+class Sentence(msgspec.Struct, frozen=True):
     """One sentence. `always` has it judged after every commit as well."""
 
     name: str
@@ -54,17 +54,17 @@ class Outcome(msgspec.Struct, frozen=True):
     evidence: str = ""
     wrong: str = ""
 
-    def told(self) -> str:
+    def describe(self) -> str:
         if self.wrong:
             return f"BROKEN  {self.sentence}\n        {self.name}: {self.wrong}"
         return f"holds   {self.sentence}\n        {self.evidence}"
 
 
-class Expectations(Checker):
+class SentenceChecks(Checker):
     """All sentences of one example."""
 
-    def __init__(self, story: Story, expects: Sequence[Expect]) -> None:
-        self._story = story
+    def __init__(self, story: RunLog, expects: Sequence[Sentence]) -> None:
+        self._log = story
         self.expects = tuple(expects)
         self.invariants = tuple(expect.name for expect in expects)
 
@@ -78,10 +78,10 @@ class Expectations(Checker):
             if outcome.wrong:
                 self.violated(outcome.name, outcome.wrong)
 
-    def _judge(self, expect: Expect) -> None:
+    def _judge(self, expect: Sentence) -> None:
         try:
-            expect.judge(self._story)
-        except Unmet as error:
+            expect.judge(self._log)
+        except SentenceBroken as error:
             self.violated(expect.name, str(error))
 
     def outcomes(self) -> list[Outcome]:
@@ -89,15 +89,15 @@ class Expectations(Checker):
         found = []
         for expect in self.expects:
             try:
-                evidence = expect.judge(self._story)
+                evidence = expect.judge(self._log)
                 demand(evidence, "there was no occasion for it to be true or false")
                 found.append(Outcome(expect.name, expect.sentence, evidence=evidence))
-            except Unmet as error:
+            except SentenceBroken as error:
                 found.append(Outcome(expect.name, expect.sentence, wrong=str(error)))
         return found
 
 
-class Performance(msgspec.Struct, frozen=True):
+class ExampleRun(msgspec.Struct, frozen=True):
     """One run of a worked example. `lines` is its story."""
 
     scenario: str
@@ -106,20 +106,20 @@ class Performance(msgspec.Struct, frozen=True):
     virtual_ms: int
     outcomes: tuple[Outcome, ...]
     lines: tuple[str, ...]
-    broken: Broken | None = None
+    broken: BrokenInvariant | None = None
 
 
-def perform(scenario: Scenario, seed: int) -> Performance:
+def perform(scenario: Scenario, seed: int) -> ExampleRun:
     """Play an example once. Where a law broke off the run, the sentences say how far it came."""
     world = World(seed)
     broken = attempt(scenario, world)
-    return Performance(
+    return ExampleRun(
         scenario.name,
         seed,
         world.events,
         world.now_us // 1000,
-        tuple(world.checker(Expectations).outcomes()),
-        tuple(world.checker(Story).lines()),
+        tuple(world.checker(SentenceChecks).outcomes()),
+        tuple(world.checker(RunLog).lines()),
         broken,
     )
 
@@ -132,16 +132,16 @@ def command_of(name: str, seed: int) -> str:
     return f"holdfast sim run {name} --seed {seed} --story"
 
 
-def told_once(name: str, run: Performance, *, story: bool) -> str:
+def describe_run(name: str, run: ExampleRun, *, story: bool) -> str:
     """Each sentence of one run with its evidence; the story where it is asked for or needed."""
     lines = [f"{name}, seed {run.seed}: {run.virtual_ms / 1000:.0f} s in {run.events:,} events"]
     if story:
         lines += [f"  {line}" for line in run.lines]
-    lines += [f"  {line}" for outcome in run.outcomes for line in outcome.told().splitlines()]
+    lines += [f"  {line}" for outcome in run.outcomes for line in outcome.describe().splitlines()]
     return "\n".join([*lines, *_broken(name, run)])
 
 
-def told_of_many(name: str, runs: Sequence[Performance]) -> str:
+def describe_runs(name: str, runs: Sequence[ExampleRun]) -> str:
     """Of how many seeds each sentence is true, and the seeds of which it is not."""
     lines = [f"{name}, {len(runs)} seeds"]
     for index, outcome in enumerate(runs[0].outcomes):
@@ -153,14 +153,14 @@ def told_of_many(name: str, runs: Sequence[Performance]) -> str:
     return "\n".join(lines)
 
 
-def _share(outcome: Outcome, runs: Sequence[Performance], wrong: Sequence[Performance]) -> str:
+def _share(outcome: Outcome, runs: Sequence[ExampleRun], wrong: Sequence[ExampleRun]) -> str:
     if not wrong:
         return f"({len(runs)} of {len(runs)})"
     seeds = ", ".join(str(run.seed) for run in wrong)
     return f"({outcome.name}: not of seeds {seeds})"
 
 
-def _broken(name: str, run: Performance) -> Iterable[str]:
+def _broken(name: str, run: ExampleRun) -> Iterable[str]:
     if run.broken is None:
         return ()
     broken = run.broken

@@ -33,29 +33,29 @@ from holdfast.observe.watch_events import SERVERS
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Cell, Seat
 from holdfast.sim.plan import Act, Fault, Plan
-from holdfast.sim.scenarios.asking import Explained, explained
+from holdfast.sim.scenarios.asking import ExplanationGiven, explain_now
 from holdfast.sim.scenarios.cues import Cues, Then, When
-from holdfast.sim.scenarios.people import RIVAL, Drainer, Patron, Rival
-from holdfast.sim.scenarios.scheduler_taps import Stall, doored
-from holdfast.sim.scenarios.sentences import Expect, Expectations
-from holdfast.sim.scenarios.story import Story
+from holdfast.sim.scenarios.people import RIVAL, DrainClient, OperatorClient, RivalScheduler
+from holdfast.sim.scenarios.run_log import RunLog
+from holdfast.sim.scenarios.scheduler_taps import Stall, tap_scheduler
+from holdfast.sim.scenarios.sentences import Sentence, SentenceChecks
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.budget_checks import Budgets
-from holdfast.sim.worlds.authority.invariants import Lawful, Owned
-from holdfast.sim.worlds.authority.ledger_oracle import Books, Held
+from holdfast.sim.worlds.authority.budget_checks import DisruptionBudgets
+from holdfast.sim.worlds.authority.invariants import FieldOwnership, LawfulTransitions
+from holdfast.sim.worlds.authority.ledger_oracle import LedgerTotals, StoreCopy
 from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.authority.scenario import admit
-from holdfast.sim.worlds.authority.scripted_clients import SERVERS as HANDS_SERVERS
-from holdfast.sim.worlds.authority.scripted_clients import Tell
-from holdfast.sim.worlds.authority.witness import Audited, Kept, Once
-from holdfast.sim.worlds.end_to_end.checks import OneCopy, Proven
-from holdfast.sim.worlds.end_to_end.component_taps import overheard
+from holdfast.sim.worlds.authority.scenario import create_objects
+from holdfast.sim.worlds.authority.scripted_clients import SERVERS as CLIENT_SERVERS
+from holdfast.sim.worlds.authority.scripted_clients import StateFact
+from holdfast.sim.worlds.authority.witness import AcknowledgedWrites, FinalRecount, OperationsOnce
+from holdfast.sim.worlds.end_to_end.checks import OneCopy, ReleasedAfterStop
+from holdfast.sim.worlds.end_to_end.component_taps import tap_component
 from holdfast.sim.worlds.end_to_end.process_table import Processes
 from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.store.memory import Keyspace
 
 SERVER_NAMES = ("server-1", "server-2")
-PATRON = "patron"
+OPERATOR_CELL = "patron"
 RIVAL_CELL = "rival"
 # A renewal every 4 s: a node is Suspect after 8 s of silence and marked after 14.
 TIMING = FenceTiming(self_stop_after_ms=12_000, grace_ms=5_000, fence_after_ms=24_000)
@@ -85,14 +85,14 @@ def platform(quotas: dict[str, dict[str, str]]) -> tuple[Object, ...]:
     )
 
 
-class Stage:
+class ExamplePlane:
     """See the module's docstring. Call `ready` last.
 
     `has_laws` False leaves the sentences alone on the stage: whoever shows that a sentence finds a
     bug by itself does not want it found by a law before.
     """
 
-    has_laws = True
+    has_invariants = True
 
     def __init__(
         self,
@@ -104,9 +104,9 @@ class Stage:
         # What the seed draws for the example itself: by how much somebody is late.
         self.rng: Random = world.rng("stage")
         self.keyspace = Keyspace()
-        admit(self.keyspace, world.seed, platform(quotas or {}))
+        create_objects(self.keyspace, world.seed, platform(quotas or {}))
         world.add_store(keyspace=self.keyspace)
-        world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
+        world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
         world.perform(Stall, self._stall)
         self.processes = Processes(world, TIMING)
         settings = PlaneSettings(fence=TIMING)
@@ -116,16 +116,21 @@ class Stage:
                 name, lambda seat: SimServer(seat, settings), store="store", identity=identity
             )
         world.balance(SERVERS, SERVER_NAMES)
-        world.balance(HANDS_SERVERS, SERVER_NAMES)
+        world.balance(CLIENT_SERVERS, SERVER_NAMES)
         team: Callable[[Seat], ControllerRunner] = lambda seat: ControllerRunner(  # noqa: E731
             controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES
         )
-        world.add("controllers", overheard("", team), identity="system:controllers")
-        world.add(PATRON, lambda seat: Patron(seat, ADMIN.name), store="store", identity=ADMIN)
-        self.books = Books()
-        self.story = Story(self.books)
-        self.cues = Cues(self.story)
-        self.story.marks["origin"] = world.origin_us // 1000
+        world.add("controllers", tap_component("", team), identity="system:controllers")
+        world.add(
+            OPERATOR_CELL,
+            lambda seat: OperatorClient(seat, ADMIN.name),
+            store="store",
+            identity=ADMIN,
+        )
+        self.books = StoreCopy()
+        self.log = RunLog(self.books)
+        self.cues = Cues(self.log)
+        self.log.marks["origin"] = world.origin_us // 1000
         # The last decision about each replica, as servers keep them.
         self._decisions: dict[str, Decision] = {}
         world.performers[ArchiveRecord] = self._keep
@@ -140,7 +145,7 @@ class Stage:
         make: Callable[[Seat], Scheduler] = lambda seat: Scheduler(  # noqa: E731
             name, seat.rng, scope=scope, resync_ms=RESYNC_MS
         )
-        factory = doored(name, overheard(identity, make), stall)
+        factory = tap_scheduler(name, tap_component(identity, make), stall)
         return self.world.add(name, factory, identity=identity)
 
     def node(
@@ -167,18 +172,22 @@ class Stage:
         )
         identity = f"system:node:{name}"
         make: Callable[[Seat], Agent] = lambda seat: Agent(name, facts, seat.rng)  # noqa: E731
-        self.world.add(name, overheard(identity, make), identity=identity)
+        self.world.add(name, tap_component(identity, make), identity=identity)
 
     def rival(self) -> None:
-        self.world.add(RIVAL_CELL, lambda seat: Rival(seat, RIVAL), store="store", identity=RIVAL)
+        self.world.add(
+            RIVAL_CELL, lambda seat: RivalScheduler(seat, RIVAL), store="store", identity=RIVAL
+        )
 
     def drainer(self) -> None:
         name = "system:controller:drain"
-        self.world.add("drainer", lambda seat: Drainer(seat, name), store="store", identity=name)
+        self.world.add(
+            "drainer", lambda seat: DrainClient(seat, name), store="store", identity=name
+        )
 
     # What happens --------------------------------------------------------------------------------
 
-    def act(self, at_ms: int, body: dict[str, Any], who: str = PATRON) -> None:
+    def act(self, at_ms: int, body: dict[str, Any], who: str = OPERATOR_CELL) -> None:
         """Somebody does something at a time."""
         self.world.follow(Plan(0, 0, acts=(Act(at_ms, who, body),)))
 
@@ -203,9 +212,9 @@ class Stage:
     def explain(self, about: str, replica: Replica) -> None:
         """Somebody asks why a replica is not further; the answer is part of the story."""
         key, now_ms = keys.key_of(replica), self.world.now_us // 1000
-        answer = explained(self.world, self.keyspace, key, TIMING, self._decisions)
+        answer = explain_now(self.world, self.keyspace, key, TIMING, self._decisions)
         if answer is not None:
-            self.world.fact(Explained(about, now_ms, answer))
+            self.world.fact(ExplanationGiven(about, now_ms, answer))
 
     def _keep(self, _cell: Cell, effect: ArchiveRecord) -> None:
         member = 0
@@ -228,15 +237,20 @@ class Stage:
             None,
         )
 
-    def ready(self, expects: Sequence[Expect]) -> None:
+    def ready(self, expects: Sequence[Sentence]) -> None:
         """Let the checkers in, the sentences before the laws: they say more."""
         records = tuple(self.keyspace.range("", keys.END).records)
         books = self.books
         books.learn(records)
         world = self.world
-        world.check(books, self.story, Expectations(self.story, expects), self.cues)
-        if not self.has_laws:
+        world.check(books, self.log, SentenceChecks(self.log, expects), self.cues)
+        if not self.has_invariants:
             return
-        world.check(Held(books), Lawful(books), Owned(books, status=True), Budgets(books))
-        world.check(OneCopy(books, self.processes), Proven(books, self.processes))
-        world.check(Kept(books, records), Once(books), Audited())
+        world.check(
+            LedgerTotals(books),
+            LawfulTransitions(books),
+            FieldOwnership(books, status=True),
+            DisruptionBudgets(books),
+        )
+        world.check(OneCopy(books, self.processes), ReleasedAfterStop(books, self.processes))
+        world.check(AcknowledgedWrites(books, records), OperationsOnce(books), FinalRecount())

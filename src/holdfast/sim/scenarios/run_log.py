@@ -20,20 +20,20 @@ from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Bind
 from holdfast.observe.watch_events import Get
 from holdfast.sim.check import Checker, Commit
-from holdfast.sim.scenarios.asking import Explained
-from holdfast.sim.scenarios.scheduler_taps import Sent, Told
+from holdfast.sim.scenarios.asking import ExplanationGiven
+from holdfast.sim.scenarios.scheduler_taps import AnswerReceived, RequestSent
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.invariants import same, steps_of
-from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, Books
+from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, StoreCopy
 from holdfast.sim.worlds.end_to_end.process_table import ProcessEnded, ProcessStarted
 
 # What happens beside the store and belongs into the story.
-_FACTS = (Sent, Told, ProcessStarted, ProcessEnded, Explained)
+_FACTS = (RequestSent, AnswerReceived, ProcessStarted, ProcessEnded, ExplanationGiven)
 _LEDGERS = "ledgers/node/"
 _QUOTAS = "ledgers/quota/"
 
 
-class Moment(msgspec.Struct, frozen=True):
+class LogEntry(msgspec.Struct, frozen=True):
     """One entry of the story: when, as of which revision, and a fact or a change."""
 
     at_ms: int
@@ -58,7 +58,7 @@ class Bound(msgspec.Struct, frozen=True):
         return f"{self.replica.name} is bound to {self.node} by {by}"
 
 
-class Moved(msgspec.Struct, frozen=True):
+class StateChanged(msgspec.Struct, frozen=True):
     """A change: a replica came into being or went another step of its life."""
 
     name: str
@@ -70,7 +70,7 @@ class Moved(msgspec.Struct, frozen=True):
         return f"{self.name} is {self.state.value}"
 
 
-class Waits(msgspec.Struct, frozen=True):
+class ReplicaWaits(msgspec.Struct, frozen=True):
     """A change: a replica says why it waits."""
 
     name: str
@@ -82,7 +82,7 @@ class Waits(msgspec.Struct, frozen=True):
         return f"{self.name} waits: {self.pending.message} {dict(self.pending.reasons)}{until}"
 
 
-class Judged(msgspec.Struct, frozen=True):
+class NodeChanged(msgspec.Struct, frozen=True):
     """A change: what may be believed about a node."""
 
     node: str
@@ -93,7 +93,7 @@ class Judged(msgspec.Struct, frozen=True):
         return f"node {self.node} is {self.phase.value}{'' if self.is_open else ' and shut'}"
 
 
-class Gone(msgspec.Struct, frozen=True):
+class ObjectRemoved(msgspec.Struct, frozen=True):
     """A change: an object that was owned by others is not there any more."""
 
     plural: str
@@ -103,7 +103,7 @@ class Gone(msgspec.Struct, frozen=True):
         return f"{self.plural} {self.name} is gone"
 
 
-class GivenBack(msgspec.Struct, frozen=True):
+class ReservationEnded(msgspec.Struct, frozen=True):
     """A change: what was held for somebody is not held any more."""
 
     name: str
@@ -115,22 +115,22 @@ class GivenBack(msgspec.Struct, frozen=True):
         return f"what {self.name} held for {self.owner} is given back: {self.reason}"
 
 
-class Story(Checker):
+class RunLog(Checker):
     """See the module's docstring. `moments` has everything; the rest are ways to look at it."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: StoreCopy) -> None:
         self.books = books
-        self.moments: list[Moment] = []
+        self.entries: list[LogEntry] = []
         # Moments that the stage itself names, such as the end of a slow spell.
         self.marks: dict[str, int] = {}
         # Numbers that the stage reads off its machines at certain moments.
         self.counts: dict[str, int] = {}
         # The revisions of each node's ledger.
         self.ledgers: dict[str, list[int]] = {}
-        self._judged: dict[str, Judged] = {}
+        self._judged: dict[str, NodeChanged] = {}
 
     def _add(self, world: World, what: Any, revision: int = 0) -> None:
-        self.moments.append(Moment(world.now_us // 1000, revision, what))
+        self.entries.append(LogEntry(world.now_us // 1000, revision, what))
 
     def on_fact(self, world: World, fact: Any) -> None:
         if isinstance(fact, _FACTS):
@@ -146,13 +146,13 @@ class Story(Checker):
             if new is None:
                 continue
             is_open = not (new.spec.cordoned or new.spec.drain is not None or new.spec.taints)
-            judged = Judged(new.name, new.status.phase, is_open)
+            judged = NodeChanged(new.name, new.status.phase, is_open)
             if self._judged.get(new.name) != judged:
                 self._judged[new.name] = judged
                 self._add(world, judged, commit.revision)
         for _, old, new in self.books.changed("objects/secrets/"):
             if new is None and old is not None:
-                self._add(world, Gone("secrets", old.name), commit.revision)
+                self._add(world, ObjectRemoved("secrets", old.name), commit.revision)
         for _, old, new in self.books.changed("objects/reservations/"):
             self._reservation(world, commit.revision, old, new)
 
@@ -162,11 +162,11 @@ class Story(Checker):
                 charged = any(self.books.changed(_QUOTAS))
                 self._add(world, Bound(new, charged), revision)
             else:
-                moved = Moved(new.name, new.metadata.uid, step.to, step.evidence)
+                moved = StateChanged(new.name, new.metadata.uid, step.to, step.evidence)
                 self._add(world, moved, revision)
         pending = new.status.pending
         if pending is not None and (old is None or old.status.pending != pending):
-            self._add(world, Waits(new.name, pending), revision)
+            self._add(world, ReplicaWaits(new.name, pending), revision)
 
     def _reservation(
         self, world: World, revision: int, old: Reservation | None, new: Reservation | None
@@ -175,29 +175,29 @@ class Story(Checker):
         if old is None or not was_held or (new is not None and new.status.phase in ACTIVE):
             return
         reason = new.status.reason if new is not None else ""
-        given = GivenBack(old.name, old.spec.owner.name, reason, old.spec.deadline)
+        given = ReservationEnded(old.name, old.spec.owner.name, reason, old.spec.deadline)
         self._add(world, given, revision)
 
     # Ways to look at it --------------------------------------------------------------------------
 
-    def all(self, kind: type[Any], where: Callable[[Any], bool] | None = None) -> list[Moment]:
+    def all(self, kind: type[Any], where: Callable[[Any], bool] | None = None) -> list[LogEntry]:
         """Every moment of a kind, in order."""
         return [
-            it for it in self.moments if isinstance(it.what, kind) and (not where or where(it.what))
+            it for it in self.entries if isinstance(it.what, kind) and (not where or where(it.what))
         ]
 
-    def last(self, kind: type[Any], where: Callable[[Any], bool] | None = None) -> Moment | None:
+    def last(self, kind: type[Any], where: Callable[[Any], bool] | None = None) -> LogEntry | None:
         found = self.all(kind, where)
         return found[-1] if found else None
 
-    def bounds(self, name: str) -> list[Moment]:
+    def bindings(self, name: str) -> list[LogEntry]:
         """Every bind of a replica that was committed."""
         return self.all(Bound, lambda it: it.replica.name == name)
 
-    def binds(self, name: str, who: str = "") -> list[Moment]:
+    def bind_requests(self, name: str, who: str = "") -> list[LogEntry]:
         """Every bind of a replica that was asked for."""
         return self.all(
-            Sent,
+            RequestSent,
             lambda it: (
                 isinstance(it.request, Bind)
                 and it.request.target.name == name
@@ -205,10 +205,10 @@ class Story(Checker):
             ),
         )
 
-    def answers(self, name: str, who: str = "") -> list[Moment]:
+    def bind_answers(self, name: str, who: str = "") -> list[LogEntry]:
         """Every answer to a bind of a replica."""
         return self.all(
-            Told,
+            AnswerReceived,
             lambda it: (
                 isinstance(it.request, Bind)
                 and it.request.target.name == name
@@ -216,20 +216,22 @@ class Story(Checker):
             ),
         )
 
-    def reads(self, name: str) -> list[Moment]:
+    def reads(self, name: str) -> list[LogEntry]:
         """Every time a scheduler asked the servers for this very replica."""
-        return self.all(Sent, lambda it: isinstance(it.request, Get) and it.request.name == name)
+        return self.all(
+            RequestSent, lambda it: isinstance(it.request, Get) and it.request.name == name
+        )
 
-    def moved(self, name: str, *states: State) -> list[Moment]:
+    def state_changes(self, name: str, *states: State) -> list[LogEntry]:
         """Every time a replica came into one of these states."""
-        return self.all(Moved, lambda it: it.name == name and it.state in states)
+        return self.all(StateChanged, lambda it: it.name == name and it.state in states)
 
-    def judged(self, node: str, *phases: NodePhase) -> list[Moment]:
+    def node_changes(self, node: str, *phases: NodePhase) -> list[LogEntry]:
         """Every time a node was said to be one of these."""
-        return self.all(Judged, lambda it: it.node == node and it.phase in phases)
+        return self.all(NodeChanged, lambda it: it.node == node and it.phase in phases)
 
-    def waits(self, name: str) -> list[Moment]:
-        return self.all(Waits, lambda it: it.name == name)
+    def waits(self, name: str) -> list[LogEntry]:
+        return self.all(ReplicaWaits, lambda it: it.name == name)
 
     def replica(self, name: str) -> Replica | None:
         """As it is now."""
@@ -244,18 +246,18 @@ class Story(Checker):
         quiet = (Get,)
         return [
             f"{it.at_ms / 1000:9.3f} s  {it.what!r}"
-            for it in self.moments
-            if not (isinstance(it.what, Told) and isinstance(it.what.request, quiet))
+            for it in self.entries
+            if not (isinstance(it.what, AnswerReceived) and isinstance(it.what.request, quiet))
             and not _is_routine(it.what)
         ]
 
 
 def _is_routine(what: Any) -> bool:
     """Keeping a lease is no news as long as it works."""
-    if not isinstance(what, Sent | Told):
+    if not isinstance(what, RequestSent | AnswerReceived):
         return False
     name = type(what.request).__name__
     if name not in ("RenewLease", "Get", "AcquireLease"):
         return False
     is_lease = name != "Get" or what.request.plural == "leases"
-    return is_lease and not (isinstance(what, Told) and isinstance(what.answer, Refusal))
+    return is_lease and not (isinstance(what, AnswerReceived) and isinstance(what.answer, Refusal))
