@@ -1,4 +1,4 @@
-"""Rules for the whole house: what no linter in use here checks, or not in these words."""
+"""Rules for all of src and for unit tests that no linter in use here checks."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import PurePosixPath
 
 from tools.tidy.finding import Finding, Source, full_name
 
-# Names that say nothing about what a file holds, so that anything ends up in it.
+# Names that do not say what a file holds, so that any code ends up in it.
 NAMES_REFUSED = frozenset(
     {"base", "common", "helper", "helpers", "manager", "managers", "misc", "util", "utils"}
 )
-# Where a list that is looked at in part lets the rest of it pass unchecked.
+# Rooms where a check of part of a list lets the rest pass unchecked.
 CHECKING_ROOMS = ("src/holdfast/model/validation/", "src/holdfast/commit/", "src/holdfast/host/")
-# What is cut for people to read or for the record checks nothing, and of batches there are as many
-# as are needed.
+# Text that is cut for readers or for the record checks nothing, and there are as many batches as
+# needed.
 _SHOWN = re.compile(r"SHOWN|RECORDED|BATCH")
-# By file and bound, why nothing is let pass there that should have been looked at.
+# By file and bound, why this cut lets nothing pass that should be checked.
 PARTIAL_ALLOWED = {
     (
         "src/holdfast/commit/quarantine_repair.py",
         "EVIDENCE_MAX",
-    ): "what people read of a damaged record",
+    ): "the text of a damaged record for readers",
     (
         "src/holdfast/host/api/objects/write_routes.py",
         "TEXT_MAX",
@@ -33,9 +33,9 @@ PARTIAL_ALLOWED = {
     ("src/holdfast/host/audit/accesses.py", "TEXT_MAX"): "the text itself is cut and written",
     ("src/holdfast/host/audit/refusals.py", "TEXT_MAX"): "the text itself is cut and logged",
     (
-        "src/holdfast/host/client/server_discovery.py",
+        "src/holdfast/host/client/known_servers.py",
         "SERVERS_MAX",
-    ): "a server that is left out is not asked",
+    ): "a server that is left out gets no request",
     (
         "src/holdfast/host/process/metrics.py",
         "SERIES_MAX",
@@ -49,7 +49,7 @@ _ISSUE = re.compile(r"#\d+")
 
 
 def findings(source: Source) -> Iterator[Finding]:
-    """What holds for every file under src."""
+    """The rules for every file under src."""
     yield from module_name(source)
     yield from module_docstring(source)
     yield from reminders(source)
@@ -58,7 +58,7 @@ def findings(source: Source) -> Iterator[Finding]:
         yield from partial_checks(source)
     for node in source.nodes:
         if isinstance(node, ast.Assert):
-            yield source.finding(node, "assert", "-O switches it off; use invariant()")
+            yield source.finding(node, "assert", "-O disables it; use invariant()")
 
 
 def module_name(source: Source) -> Iterator[Finding]:
@@ -78,7 +78,7 @@ def module_docstring(source: Source) -> Iterator[Finding]:
 
 
 def reminders(source: Source) -> Iterator[Finding]:
-    """A reminder without a number is read by nobody."""
+    """A reminder without an issue number is forgotten."""
     for line, text in [*_comments(source.text), *_docstrings(source.nodes)]:
         for offset, part in enumerate(text.splitlines()):
             if _REMINDER.search(part) and not _ISSUE.search(part):
@@ -91,24 +91,26 @@ def reminders(source: Source) -> Iterator[Finding]:
 
 
 def swallowed_errors(source: Source) -> Iterator[Finding]:
-    """An error that nobody sees was decided about by nobody."""
+    """An error that no code handles and no log shows hides a defect."""
     meaning = source.meaning
     for node in source.nodes:
         if isinstance(node, ast.ExceptHandler):
             if node.type is None:
-                yield source.finding(node, "bare-except", "name the errors that are meant")
+                yield source.finding(node, "bare-except", "name the expected errors")
             elif _catches_all(node.type) and all(_does_nothing(s) for s in node.body):
-                yield source.finding(node, "swallowed", "every error ends here unseen")
+                yield source.finding(
+                    node, "swallowed", "this hides every error; handle or report it"
+                )
         elif (
             isinstance(node, ast.Call)
             and full_name(node.func, meaning) == "contextlib.suppress"
             and any(_catches_all(argument) for argument in node.args)
         ):
-            yield source.finding(node, "swallowed", "every error ends here unseen")
+            yield source.finding(node, "swallowed", "this hides every error; handle or report it")
 
 
 def partial_checks(source: Source) -> Iterator[Finding]:
-    """A check over the first N entries of a longer list passes whatever stands behind them."""
+    """A check of the first N entries of a longer list ignores all later ones."""
     for scope in _scopes(source.tree):
         named = _named_cuts(scope)
         walks = [it for it in scope if isinstance(it, ast.For | ast.AsyncFor | ast.comprehension)]
@@ -134,7 +136,7 @@ def _scopes(tree: ast.Module) -> Iterator[list[ast.AST]]:
 
 
 def _named_cuts(scope: Iterable[ast.AST]) -> dict[str, ast.expr]:
-    """The names that a function gives to the first part of a list."""
+    """The names that a function assigns the first part of a list to."""
     found: dict[str, ast.expr] = {}
     for node in scope:
         match node:
@@ -146,7 +148,7 @@ def _named_cuts(scope: Iterable[ast.AST]) -> dict[str, ast.expr]:
 
 
 def _cut_lists(looked_at: ast.expr, named: Mapping[str, ast.expr]) -> Iterator[ast.expr]:
-    """The first N of a list, for a constant N, among what a loop walks over."""
+    """The first N of a list, for a constant N, among the iterables of a loop."""
     match looked_at:
         case ast.Name(id=name) if name in named:
             yield named[name]
@@ -175,7 +177,7 @@ def _bound(looked_at: ast.expr) -> str:
 
 
 def unit_test_findings(source: Source) -> Iterator[Finding]:
-    """What holds for tests/unit: no sleep, no mocks, which pass when the real thing is broken."""
+    """The rules for tests/unit: no sleep, and no mocks, which pass when the real part is broken."""
     meaning = source.meaning
     for node in source.nodes:
         if isinstance(node, ast.Call):

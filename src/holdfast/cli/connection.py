@@ -18,7 +18,7 @@ import aiohttp
 import click
 import msgspec
 
-from holdfast.host.client import Access, Client, from_kubeconfig, server_discovery
+from holdfast.host.client import Access, Client, from_kubeconfig, known_servers
 from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.transport import OPENING_S, Transport
 from holdfast.host.process.files import write_private
@@ -76,7 +76,7 @@ def is_fresh(kubeconfig: Path, given: str) -> bool:
 def remember(kubeconfig: Path, given: str, answer: HttpAnswer) -> None:
     """Store the addresses in a server's answer. Does nothing where the file cannot be written."""
     try:
-        servers = tuple(server_discovery.addresses_in(answer))
+        servers = tuple(known_servers.addresses_in(answer))
     except HoldfastError:
         # Servers show the addresses to holders of a certificate only, not to holders of a token.
         return
@@ -193,7 +193,7 @@ class FailoverTransport(Transport):
     async def close(self) -> None:
         if self._has_answered and not is_fresh(self._kubeconfig, self._known_as):
             with contextlib.suppress(HoldfastError):
-                answer = await super().send("GET", server_discovery.PATH, timeout_s=LEARN_S)
+                answer = await super().send("GET", known_servers.PATH, timeout_s=LEARN_S)
                 remember(self._kubeconfig, self._known_as, answer)
         await super().close()
 

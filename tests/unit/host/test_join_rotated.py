@@ -32,7 +32,7 @@ from holdfast.host.pki.trust_bundle import (
     switch_servers,
     switch_signer,
 )
-from holdfast.host.pki.trust_seen import load_bundle, save_bundle
+from holdfast.host.pki.trust_follower import load_bundle, save_bundle
 from holdfast.host.process.files import write_private
 from holdfast.model.errors import Unavailable
 from tests.puppet import play

@@ -3,78 +3,22 @@
 A component asks from time to time (`ServerDiscovery`) and updates its `ApiClient`, which uses
 discovered servers when no configured one answers, and for requests that every server must get. A
 discovered address is not trusted: the server behind it proves its identity by its certificate.
-
-`host/server/digest_exchange` is the other end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
-import msgspec
-
-from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.api_client import ApiClient
+from holdfast.host.client.known_servers import PATH, servers_in
 from holdfast.host.client.request_calls import ApiCall
-from holdfast.host.pki.trust_seen import TrustFollower
+from holdfast.host.pki.trust_follower import TrustFollower
 from holdfast.model.access.identity import Identity
-from holdfast.model.errors import HoldfastError, Unavailable
-from holdfast.model.heartbeat import SERVERS_MAX, ServerRoster
+from holdfast.model.errors import HoldfastError
 from holdfast.observe.watch_events import SERVERS
 
-PATH = "/servers"
 # Servers come and go rarely, and configured ones are asked first.
 FIRST_S, EVERY_S, TIMEOUT_S = 1.0, 10.0, 3.0
-
-
-class KnownServer(msgspec.Struct, frozen=True):
-    """A server that renews its lease.
-
-    generation: of the trust bundle at the server that answers; see `trust_seen`.
-    revoked: the signed statement of revoked servers; see `revoked_servers`. Only in the first item.
-    """
-
-    server: str
-    address: str
-    generation: int = 0
-    revoked: str = ""
-
-
-_KNOWN = msgspec.json.Decoder(tuple[KnownServer, ...])
-
-
-def live_servers(
-    roster: ServerRoster | None, generation: int = 0, revoked: str = ""
-) -> tuple[KnownServer, ...]:
-    """Return the servers that renew their leases."""
-    if roster is None:
-        return ()
-    expired = roster.expired()
-    found = [
-        KnownServer(it.server, it.address.rstrip("/"), generation)
-        for it in roster.servers
-        if it.life and it.address and it.server not in expired
-    ]
-    if found and revoked:
-        found[0] = msgspec.structs.replace(found[0], revoked=revoked)
-    return tuple(found)
-
-
-def servers_in(answer: HttpAnswer) -> Sequence[KnownServer]:
-    """Return the servers in an answer of `PATH`. Raises HoldfastError."""
-    if not answer.is_good:
-        raise answer.error(may_have_happened=False)
-    try:
-        found = _KNOWN.decode(answer.body)
-    except msgspec.DecodeError as error:
-        raise Unavailable(f"the list of servers cannot be decoded: {error}") from error
-    return [it for it in found[:SERVERS_MAX] if it.address.startswith("https://")]
-
-
-def addresses_in(answer: HttpAnswer) -> Sequence[str]:
-    """Return the addresses in an answer of `PATH`. Raises HoldfastError."""
-    return [it.address for it in servers_in(answer)]
 
 
 class ServerDiscovery:

@@ -34,7 +34,7 @@ from holdfast.host.pki.component_credentials import (
     refuse_authority,
 )
 from holdfast.host.pki.node_join import join_or_load, renew_certificate
-from holdfast.host.pki.trust_seen import TrustFollower
+from holdfast.host.pki.trust_follower import TrustFollower
 from holdfast.host.process.directory_lock import DirectoryLock
 from holdfast.host.runtime.isolation_levels import offered
 from holdfast.host.runtime.runtime import NodeRuntime

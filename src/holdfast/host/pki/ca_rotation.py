@@ -27,7 +27,7 @@ from holdfast.host.api import status_objects
 from holdfast.host.api.call import reply, source_of
 from holdfast.host.api.flow.connections import read_body
 from holdfast.host.audit.accesses import AccessRecorder
-from holdfast.host.client.server_discovery import KnownServer
+from holdfast.host.client.known_servers import KnownServer
 from holdfast.host.pki import rotation_readiness as readiness
 from holdfast.host.pki import trust_bundle
 from holdfast.host.pki.ca_keys import key_file

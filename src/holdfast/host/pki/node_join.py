@@ -184,7 +184,7 @@ async def _ask(
     bundle: bytes = b"",
 ) -> Access:
     """Get a certificate for the key from the first server that answers, and store it."""
-    body = msgspec.json.encode(JoinRequest(node, _signing_request(node, key), token))
+    body = msgspec.json.encode(JoinRequest(node, signing_request(node, key), token))
     failure: HoldfastError = Unavailable("no server is configured")
     async with Transport(access) as transport:
         for _ in access.servers:
@@ -271,7 +271,8 @@ def _kept_key(files: NodeFiles) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def _signing_request(node: str, key: ec.EllipticCurvePrivateKey) -> str:
+def signing_request(node: str, key: ec.EllipticCurvePrivateKey) -> str:
+    """The certificate signing request of a node, in PEM. Raises Invalid for an unusable name."""
     try:
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, who.agent(node).name)])
     except ValueError as error:

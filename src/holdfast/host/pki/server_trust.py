@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.host.audit.accesses import AccessRecorder
 from holdfast.host.audit.refusals import record_own_certificates
-from holdfast.host.client.server_discovery import KnownServer
+from holdfast.host.client.known_servers import KnownServer
 from holdfast.host.pki import ca_rotation
 from holdfast.host.pki.ca_rotation import CaRotation, Handler
 from holdfast.host.pki.first_trust import ServerTls, Trust, write_kubeconfig

@@ -65,7 +65,9 @@ class Rights:
     def __init__(
         self, hub: WatchHub, freshness: Freshness, now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        self._hub, self._freshness, self._now_s = hub, freshness, now_s
+        self._hub, self._freshness = hub, freshness
+        # A monotonic clock, by which the last confirmation grows old.
+        self.now_s = now_s
         self._confirmed_s = now_s()
         # The number of the hub's lists, and when roles and bindings last changed.
         self._seen = (0, 0, 0)
@@ -108,7 +110,7 @@ class Rights:
     @property
     def age_s(self) -> float:
         """Return how long ago the view was last confirmed to be current."""
-        return self._now_s() - self._confirmed_s
+        return self.now_s() - self._confirmed_s
 
     @property
     def is_trusted(self) -> bool:
@@ -177,7 +179,7 @@ class Rights:
 
     async def confirm(self) -> None:
         """Compare the view with the store. If the store cannot be asked, the view ages."""
-        began_s = self._now_s()
+        began_s = self.now_s()
         with contextlib.suppress(HoldfastError):
             if await self._freshness.is_hub_fresh():
                 self._confirmed_s = began_s

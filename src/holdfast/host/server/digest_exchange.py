@@ -3,7 +3,7 @@
 The shell of `commit/heartbeat_intake` asks through `other_servers`, which calls
 `fetch_heartbeat_report`; `server_process` gives the handlers to the HTTP server. The first path
 requires a server's certificate, as forwarded requests do. Any certificate of the plane may ask for
-the list of servers (`server_discovery`). `watch_server_leases` reports servers whose lease has
+the list of servers (`known_servers`). `watch_server_leases` reports servers whose lease has
 expired.
 """
 
@@ -19,7 +19,7 @@ from aiohttp import web
 
 from holdfast.host.api import status_objects
 from holdfast.host.api.call import reply
-from holdfast.host.client import server_discovery
+from holdfast.host.client import known_servers
 from holdfast.host.process import clock
 from holdfast.host.process.shell import Shell
 from holdfast.host.server.forwarding import Handler, Shown, refusal_reason
@@ -75,10 +75,10 @@ def handlers(
                 )
         except HoldfastError as error:
             return reply(*status_objects.of(error))
-        live = server_discovery.live_servers(read(clock.now()), generation(), revoked())
+        live = known_servers.live_servers(read(clock.now()), generation(), revoked())
         return reply(200, _ENCODER.encode(live))
 
-    return {PATH: tell, server_discovery.PATH: tell_servers}
+    return {PATH: tell, known_servers.PATH: tell_servers}
 
 
 def expired_servers(read: Read) -> dict[str, int]:

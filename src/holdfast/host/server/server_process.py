@@ -38,7 +38,7 @@ from holdfast.host.audit.refusals import RefusalLog, both, failure_observer
 from holdfast.host.audit.segments import FOLDER
 from holdfast.host.audit.status_route import handlers as audit_handlers
 from holdfast.host.audit.writer_host import AuditKeeper
-from holdfast.host.client import server_discovery
+from holdfast.host.client import known_servers
 from holdfast.host.oidc import fetching as oidc_counted
 from holdfast.host.oidc.fetching import key_fetchers
 from holdfast.host.oidc.issuer_config import read as read_issuers
@@ -404,9 +404,9 @@ class ServerProcess:
         issuers, shown = trusted.authorities, authenticator.certificate
         return JoinAdmission(self._identity, authority, store, issuers, shown, life, accesses)
 
-    def _live(self) -> tuple[server_discovery.KnownServer, ...]:
+    def _live(self) -> tuple[known_servers.KnownServer, ...]:
         """Return the servers that renew their leases."""
-        return server_discovery.live_servers(self._roster(clock.now()))
+        return known_servers.live_servers(self._roster(clock.now()))
 
     async def _furnish(self, authority: Shell) -> None:
         """Create what a new plane needs before anyone can work in it: a tenant, and the priority

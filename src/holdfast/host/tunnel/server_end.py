@@ -125,6 +125,11 @@ class Tunnels:
         self._announced = ""
         self._began_at = time.monotonic()
 
+    @property
+    def stream_count(self) -> int:
+        """How many logs and commands clients have open."""
+        return len(self._streams)
+
     # For agents ----------------------------------------------------------------------------------
 
     def connect(self, node: str) -> AgentConnection:
@@ -176,7 +181,7 @@ class Tunnels:
         self, node: str, wanted: ReadLog | RunCommand, tenant: str
     ) -> AsyncIterator[TunnelStream]:
         """Open a stream to an agent. Raises what its refusal or its silence means."""
-        if len(self._streams) >= STREAMS_MAX:
+        if self.stream_count >= STREAMS_MAX:
             raise Unavailable(
                 f"this server has {STREAMS_MAX} logs and commands open already; end some, or ask "
                 "another server",

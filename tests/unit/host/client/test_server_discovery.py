@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.client.api_client import ApiClient
-from holdfast.host.client.server_discovery import KnownServer, ServerDiscovery, live_servers
+from holdfast.host.client.known_servers import KnownServer, live_servers
+from holdfast.host.client.server_discovery import ServerDiscovery
 from holdfast.host.server.digest_exchange import ServerLeaseAlarm
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable

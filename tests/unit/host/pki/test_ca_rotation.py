@@ -14,8 +14,8 @@ import pytest
 
 from holdfast.host.api.objects.presentation import Forms
 from holdfast.host.audit.accesses import AccessRecorder
+from holdfast.host.client.known_servers import KnownServer
 from holdfast.host.client.paths import TRUST_HEADER
-from holdfast.host.client.server_discovery import KnownServer
 from holdfast.host.pki import ca_rotation, trust_upkeep
 from holdfast.host.pki.ca_keys import KEY, KEYS, CertificateAuthorities, key_file
 from holdfast.host.pki.ca_rotation import CaRotation, RotationRequest, RotationStatus, RotationStep

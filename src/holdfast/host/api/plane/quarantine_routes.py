@@ -90,7 +90,7 @@ async def repair(call: Call) -> web.StreamResponse:
         allowed = ", ".join((SHOW, *(it.value for it in RepairAction)))
         raise Invalid(f"action: {wanted.action[:40]!r} must be one of {allowed}") from None
     async with call.services.explaining.of(classify(call.identity, RequestPurpose.READ)):
-        found = await _found(call.services.store, wanted, action)
+        found = await find_repair(call.services.store, wanted, action)
     request = RepairRecord(
         wanted.key,
         action,
@@ -109,10 +109,11 @@ async def _inspect(store: Store, wanted: Repair) -> Repaired:
     """The contents of a record in quarantine. Raises Missing for any other record."""
     if not any(it.key == wanted.key for it in await quarantined_records(store)):
         raise Missing(f"{wanted.key[:200]} is not in quarantine")
-    return await _found(store, wanted, RepairAction.RELEASE)
+    return await find_repair(store, wanted, RepairAction.RELEASE)
 
 
-async def _found(store: Store, wanted: Repair, action: RepairAction) -> Repaired:
+async def find_repair(store: Store, wanted: Repair, action: RepairAction) -> Repaired:
+    """What the record is, and what it would be after this action. Writes nothing."""
     record = await _record(store, wanted.key, None)
     seen = record.modified if record is not None else ABSENT
     before = _shown(record.value) if record is not None else None

@@ -25,7 +25,7 @@ from holdfast.host.pki.trust_bundle import (
     sign_bundle,
     switch_signer,
 )
-from holdfast.host.pki.trust_seen import TrustFollower, load_bundle
+from holdfast.host.pki.trust_follower import TrustFollower, load_bundle
 from holdfast.host.process.files import write_private
 from holdfast.model.access.identity import Identity
 from tests.puppet import play
