@@ -1,9 +1,9 @@
-"""What one API server does over TLS: reads, writes, batches, binds, watches, memory.
+"""The performance of one API server over TLS: reads, writes, batches, binds, watches, memory.
 
-One server process on SQLite with a sync for each commit, and the generator beside it on the same
-cores. Each figure stands beside a bound of the same run: a bare aiohttp server over TLS with the
-same body for reads, the bare store in this process for writes. For what is a limit on time or on
-memory the bound is the same work with nobody to serve it.
+One server process on SQLite with a sync for each commit, and the generator next to it on the same
+cores. Each figure has a bound from the same run: a bare aiohttp server over TLS with the same body
+for reads, the bare store in this process for writes. For limits on time or memory, the bound is the
+same work without load.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ GET_S = 2.0
 
 
 class Bare:
-    """A bare server over TLS in a process of its own, with one body."""
+    """A bare server over TLS in its own process, which always answers with one body."""
 
     def __init__(self, rig: Rig, body: bytes) -> None:
         file = rig.plane.data.with_suffix(".body")

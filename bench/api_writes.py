@@ -31,7 +31,7 @@ async def writes(rig: Rig, space: str, store: Store) -> None:
         ours.append((len(bodies) / took, 1e3 * percentile(each, 0.99)))
         bound, times = await bare_store(store, answers[0], len(bodies), 1, CONNECTIONS)
         theirs.append((bound, 1e3 * percentile(times, 0.99)))
-    # Rate and latency are of the same round, the fastest one.
+    # Rate and latency come from the same round, the fastest one.
     (speed, slowest), (bound, bound_slowest) = max(ours), max(theirs)
     peer = "bare SQLite, as many in flight"
     more: dict[str, Any] = {"durability": "power", "best_of": ROUNDS, "connections": CONNECTIONS}
@@ -48,7 +48,7 @@ async def writes(rig: Rig, space: str, store: Store) -> None:
 
 
 async def fill(rig: Rig, space: str, count: int) -> float:
-    """So many workloads in batches; seconds."""
+    """Create `count` workloads in batches, and return the seconds that it took."""
     path = f"{space}/workloads?results=names"
     documents = [workload(f"b{n}") for n in range(count)]
     lines = await rig.lines(BATCHES_AT_ONCE)

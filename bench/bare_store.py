@@ -1,4 +1,4 @@
-"""What a store takes with nobody before it: the bound that figures of servers stand beside."""
+"""The rate of a store alone, without a server: the bound for the figures of servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.store.contract import Store
 async def bare_store(
     store: Store, value: bytes, count: int, rows: int, in_flight: int
 ) -> tuple[float, list[float]]:
-    """Rows a second that a store takes, so many in a transaction and so many at once; each time."""
+    """Write `count` rows; return rows per second and the time of each transaction."""
     prefix = store.new_token()
     keys = (f"bare/{prefix}/{n:08d}" for n in range(count))
     each: list[float] = []
@@ -28,7 +28,7 @@ async def bare_store(
             sent = time.perf_counter()
             outcome = await store.txn(transaction, token=store.new_token())
             each.append(time.perf_counter() - sent)
-            invariant(isinstance(outcome, Committed), "nobody else writes here")
+            invariant(isinstance(outcome, Committed), "there is no other writer")
 
     began = time.perf_counter()
     await asyncio.gather(*(work() for _ in range(in_flight)))

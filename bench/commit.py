@@ -1,17 +1,16 @@
-"""How many binds a second the authority decides and commits on each store, and that none doubles.
+"""How many binds per second the authority commits on each store, and that none happens twice.
 
-A bind here is the whole of it: epoch, replica, node ledger with its gate, tenant, quota, priority
-class and policy are compared, the replica and both ledgers are written, operation ids are kept. The
-requests come from one client at once, so they are decided in large groups.
+A bind here is complete: epoch, replica, node ledger with its gate, tenant, quota, priority class
+and policy are compared, the replica and both ledgers are written, operation ids are stored. One
+client sends all requests at once, so they are decided in large groups.
 
-The bound beside each rate is the bare store, with nobody to decide or encode anything. On memory
-and etcd it runs the very transactions that the authority made again, one after another. On SQLite,
-where many callers share a sync anyway, it runs one transaction for each bind with a bind's compares
-and its three rows, as many in flight as the authority puts into a group; `regrouped` is the same
-bound as on the other two.
+The bound of each rate is the bare store, without deciding and encoding. On memory and etcd it
+repeats the authority's own transactions, one after another. On SQLite, where many callers share a
+sync anyway, it runs one transaction for each bind with a bind's compares and its three rows, as
+many in flight as the authority puts into a group; `regrouped` is the same bound as on the others.
 
-The races are those of tests/live, over two server processes on one etcd; OpenStack Placement 16 on
-PostgreSQL gave the last unit away twice in 53 of 75 such rounds.
+The races are those of tests/live, over two server processes on one etcd. In 53 of 75 such rounds
+OpenStack Placement 16 on PostgreSQL gave the last unit away twice.
 """
 
 from __future__ import annotations
@@ -87,11 +86,11 @@ def _accepted(answer: Any) -> Any:
     return answer.objects[0]
 
 
-# Memory: the machine alone, driven by hand. -------------------------------------------------------
+# Memory: only the machine, stepped by this module. ------------------------------------------------
 
 
 class Core:
-    """An authority on a keyspace, without event loop, clock or network."""
+    """An authority on a keyspace, without an event loop, a clock or a network."""
 
     def __init__(self) -> None:
         self.keyspace = Keyspace()
@@ -122,7 +121,7 @@ class Core:
 
 
 async def on_memory(count: int) -> tuple[float, float]:
-    """Binds a second of CPU, decided and bare: nothing waits here, and others are no cost."""
+    """Binds per second of CPU, decided and bare: nothing waits, and other load does not count."""
     core = Core()
     binds = await prepare(core.ask, core.ask_all, count)
     bare, core.transactions = core.keyspace.copy(), []
@@ -133,10 +132,10 @@ async def on_memory(count: int) -> tuple[float, float]:
     began = time.process_time()
     for transaction in core.transactions:
         if not transaction.writes:
-            # It only read what the view did not have yet.
+            # This transaction only read what the view lacked.
             continue
         outcome = bare.txn(transaction)
-        invariant(isinstance(outcome, Committed), "the same on the same store is the same")
+        invariant(isinstance(outcome, Committed), "a repeated transaction gave another outcome")
     return count / took, count / (time.process_time() - began)
 
 
@@ -149,7 +148,7 @@ def _check(answers: list[Any]) -> None:
 
 
 class Recorder:
-    """A store that remembers its transactions."""
+    """A store that records its transactions."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -166,7 +165,7 @@ class Recorder:
 
 
 async def decided(store: Store, limits: GroupLimits, count: int) -> tuple[float, list[Any], int]:
-    """Binds a second through a server, all of its transactions, and where the binds begin."""
+    """Binds per second through a server, all of its transactions, and where the binds start."""
     recorder = Recorder(store)
     machine = AuthorityServer("bench", random.SystemRandom(), store, limits=limits)
     async with Shell(machine, server("bench"), store=recorder) as shell:
@@ -189,7 +188,7 @@ async def decided(store: Store, limits: GroupLimits, count: int) -> tuple[float,
 
 
 async def bare(store: Store, transactions: list[Any], before: int, count: int) -> float:
-    """Binds a second when the same rows are written by the same transactions, decided before."""
+    """Binds per second when the same transactions, already decided, write the same rows."""
     known: dict[str, int] = {}
     began = 0.0
     for number, recorded in enumerate(transactions):
@@ -207,10 +206,10 @@ async def bare(store: Store, transactions: list[Any], before: int, count: int) -
 
 
 def _one_by_one(transactions: Sequence[Transaction]) -> list[Transaction]:
-    """For each bind a transaction of its own, with as many compares and rows.
+    """Run one transaction for each bind, with as many compares and rows.
 
-    The rows are the replica and the ledgers of node and quota. The ledgers are not compared: many
-    at once cannot, which is what the authority is for.
+    The rows are the replica and the ledgers of node and quota. The ledgers are not compared, since
+    concurrent transactions would conflict on them; avoiding that is the authority's purpose.
     """
     apart = []
     for whole in transactions:
@@ -227,13 +226,13 @@ def _one_by_one(transactions: Sequence[Transaction]) -> list[Transaction]:
 
 
 async def bare_apart(store: Store, transactions: Sequence[Transaction], in_flight: int) -> float:
-    """Transactions a second, so many at once."""
+    """Transactions per second, with `in_flight` of them at once."""
     waiting = iter(transactions)
 
     async def work() -> None:
         for transaction in waiting:
             outcome = await store.txn(transaction, token=store.new_token())
-            invariant(isinstance(outcome, Committed), "nobody else writes this replica")
+            invariant(isinstance(outcome, Committed), "this replica has no other writer")
 
     began = time.perf_counter()
     await asyncio.gather(*(work() for _ in range(in_flight)))
@@ -241,7 +240,7 @@ async def bare_apart(store: Store, transactions: Sequence[Transaction], in_fligh
 
 
 async def on_sqlite(folder: Path, count: int) -> tuple[float, float, float]:
-    """Binds a second, decided and bare, and bare in the authority's own groups."""
+    """Binds per second: decided, bare, and bare in the authority's own groups."""
     limits = GroupLimits()
     store = await SqliteStore.open(folder / "decided.db")
     rate, transactions, before = await decided(store, limits, count)
@@ -273,7 +272,7 @@ async def on_etcd(cluster: EtcdCluster, turn: int, count: int) -> tuple[float, f
 
 
 def _print(where: str, samples: list[tuple[float, ...]], goals: list[str], **more: Any) -> None:
-    """The best of each: noise of a shared machine only ever slows down."""
+    """The best of each: noise on a shared machine only slows a run down."""
     rate, bound, *rest = (max(column) for column in zip(*samples, strict=True))
     if rest:
         more["regrouped"] = round(rest[0])

@@ -1,13 +1,13 @@
-"""The controllers at work: convergence, rest, recovery, and the patience with many nodes.
+"""The controllers at work: convergence, idle writes, recovery, and false suspicion of many nodes.
 
-A server on SQLite, scheduler and controllers are processes of their own over TLS; the nodes are
-hollow (`bench/hollow`), many in one process, which shares the cores with all others and with this
-generator. Times run from just before a request, or a kill, to when a watch has told of all that
-followed.
+The server on SQLite, the scheduler and the controllers are separate processes over TLS. The nodes
+are hollow (`bench/hollow`), many in one process, which shares the cores with all others and with
+this generator. Times run from just before a request, or a kill, until a watch has reported
+everything that follows from it.
 
 HOLDFAST_BENCH_PARTS names what to measure (converge,idle,recover,suspects);
-HOLDFAST_BENCH_SHORT=1 is a quick look: a fifth of everything, and a fence that strikes early.
-HOLDFAST_BENCH_SECONDS is how long the crowd is looked at.
+HOLDFAST_BENCH_SHORT=1 is a quick look: a fifth of everything, and a short fence.
+HOLDFAST_BENCH_SECONDS is how long the many nodes are watched.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ NODES, REPLICAS = (10, 200) if IS_SHORT else (50, 1_000)
 CROWD, CROWD_SECONDS = (400, "60") if IS_SHORT else (2_000, "600")
 CROWD_S = float(os.environ.get("HOLDFAST_BENCH_SECONDS", CROWD_SECONDS))
 IDLE_S = 20.0 if IS_SHORT else 60.0
-# After the last replica serves: counts and ages that rest between two writes are written by then.
+# After the last replica serves: by then, delayed writes of counts and ages are done.
 SETTLE_S = 5.0
 PATIENCE_S = 120.0
 FENCE_PATIENCE_S = 240.0
-# Some ten milliseconds of CPU for each node, here and there, on a machine that others use as well.
+# About ten milliseconds of CPU for each node in all processes, on a machine with other users.
 JOIN_PATIENCE_S = 600.0
-# The crowd begins its life spread over this, as the nodes of a real plane renew.
+# The nodes start spread over this time, as the nodes of a real plane renew.
 CROWD_START_S = 20.0
-# The node that is lost lives in a process of its own.
+# The node that is lost runs in its own process.
 DOOMED = "doomed"
 LEASES = ("objects/leases", "epochs/")
 
@@ -57,7 +57,7 @@ def service(name: str, replicas: int) -> Workload:
 
 
 async def converge(plane: WholePlane, observed: Observed, hollows: list[Hollow]) -> None:
-    """From apply to all ready, on a plane that knows its nodes."""
+    """From apply until all are ready, on a plane that knows its nodes."""
     spent, log, busy = Spent(plane, hollows), Log(plane), load()
     began = time.perf_counter()
     await plane.client.apply(service("web", REPLICAS), manager="bench")
@@ -85,7 +85,7 @@ async def converge(plane: WholePlane, observed: Observed, hollows: list[Hollow])
 
 
 async def idle(plane: WholePlane, hollows: list[Hollow]) -> None:
-    """Nothing happens, so nothing is written but that those who lead are still there."""
+    """When nothing happens, the only writes are renewals of leases."""
     await asyncio.sleep(SETTLE_S)
     spent, log = Spent(plane, hollows), Log(plane)
     await asyncio.sleep(IDLE_S)
@@ -111,7 +111,7 @@ async def idle(plane: WholePlane, hollows: list[Hollow]) -> None:
 async def recover(
     plane: WholePlane, observed: Observed, hollows: list[Hollow], timing: FenceTiming
 ) -> None:
-    """One node loses its power; its work is ready elsewhere soon after the fence allows it."""
+    """One node loses its power; its work is ready elsewhere soon after the fence permits it."""
     lost, there = hollows[-1], f"{DOOMED}0"
     moved = observed.on(there)
     spent = Spent(plane, hollows[:-1])
@@ -171,7 +171,7 @@ async def controlled(folder: Path, parts: list[str]) -> None:
 
 
 async def crowded(folder: Path) -> None:
-    """Many nodes, which all renew, and none of which is ever believed to be silent."""
+    """Many nodes renew, and none of them may ever be considered silent."""
     async with WholePlane(folder, (), fence=()) as plane, Observed(plane) as observed:
         pause_ms = str(round(1_000 * CROWD_START_S / CROWD))
         began = time.perf_counter()

@@ -1,8 +1,8 @@
 """The plane that `bench/control` measures: real processes, and hollow nodes by the dozen.
 
-Server on SQLite, scheduler and controllers are those of the live tests, each a process of its own;
-the nodes are processes of `bench/hollow`. Writes are counted where they are true: in the log of the
-store, by the kind of the record, so that no component has to say them itself.
+The server on SQLite, the scheduler and the controllers are those of the live tests, each a separate
+process; the nodes are processes of `bench/hollow`. Writes are counted in the log of the store by
+the kind of record, so that no component has to report them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.live.plane_process import DIE_WITH_PARENT, ROOT
 from tests.live.whole_plane import WholePlane
 
 LOOK_S = 0.05
-# Rows of the log are numbered by revision and by place among the writes of one revision.
+# Rows of the log are numbered by revision and by position among the writes of one revision.
 _REVISION_SHIFT = 16
 
 
@@ -52,7 +52,7 @@ class Hollow:
             )
 
     async def works(self, within_s: float) -> None:
-        """Until all its nodes are registered."""
+        """Wait until all its nodes are registered."""
         async with asyncio.timeout(within_s):
             while GREETING not in self._log.read_text():
                 if self.process.poll() is not None:
@@ -60,13 +60,13 @@ class Hollow:
                 await asyncio.sleep(LOOK_S)
 
     def end(self) -> None:
-        """As a cut of the power does."""
+        """End it as a power failure does."""
         self.process.kill()
         self.process.wait()
 
 
 class Observed:
-    """What a watch tells of replicas and nodes, counted as it comes."""
+    """The replicas and nodes that a watch reports, counted as the events arrive."""
 
     def __init__(self, plane: WholePlane) -> None:
         self._plane = plane
@@ -75,7 +75,7 @@ class Observed:
         self.serving: set[str] = set()
         self.released: set[str] = set()
         self.phases: dict[str, NodePhase] = {}
-        # Every time that a node stopped being Ready, and the times of each phase that was seen.
+        # Every time that a node stopped being Ready, and when each phase was seen.
         self.doubts: list[tuple[str, NodePhase]] = []
         self.seen_at: dict[tuple[str, NodePhase], float] = {}
         self.events = 0
@@ -95,8 +95,8 @@ class Observed:
         await asyncio.wait(self._tasks)
 
     async def _follow_replicas(self) -> None:
-        async for news in follow(self._plane.client, Replica, "default"):
-            match news:
+        async for event in follow(self._plane.client, Replica, "default"):
+            match event:
                 case Listed(objects=objects):
                     for it in objects:
                         self._take(it)
@@ -120,8 +120,8 @@ class Observed:
             (among.add if belongs else among.discard)(replica.name)
 
     async def _follow_nodes(self) -> None:
-        async for news in follow(self._plane.client, Node, ""):
-            match news:
+        async for event in follow(self._plane.client, Node, ""):
+            match event:
                 case Listed(objects=objects):
                     for it in objects:
                         self._take_node(it)
@@ -141,7 +141,7 @@ class Observed:
             self.doubts.append((node.name, phase))
 
     async def until(self, holds: Callable[[], object], within_s: float) -> float:
-        """When that was so first."""
+        """When this was first true."""
         async with asyncio.timeout(within_s):
             while not holds():
                 self._news.clear()
@@ -149,13 +149,13 @@ class Observed:
         return time.perf_counter()
 
     def on(self, node: str) -> int:
-        """How many replicas that are not released are bound to a node."""
+        """How many replicas are bound to a node and not released."""
         alive = (it for name, it in self._replicas.items() if name not in self.released)
         return sum(it.status.binding is not None and it.status.binding.node == node for it in alive)
 
 
 class Spent:
-    """CPU seconds of each part since it was made, and what they have in memory."""
+    """CPU seconds of each part since this was created, and their memory."""
 
     def __init__(self, plane: WholePlane, hollows: list[Hollow]) -> None:
         self._pids = {name: part.pid for name, part in plane.parts.items()}
@@ -172,7 +172,7 @@ class Spent:
         return found
 
     def cpu(self) -> dict[str, float]:
-        """Seconds, by the kind of the part."""
+        """Seconds by the kind of the part."""
         found: dict[str, float] = {}
         for name, now in self._now().items():
             kind = name.partition("-")[0]
@@ -180,7 +180,7 @@ class Spent:
         return {name: round(value, 2) for name, value in found.items()}
 
     def cpu_per_cent(self) -> dict[str, float]:
-        """Of one core, by the kind of the part."""
+        """Shares of one core by the kind of the part."""
         elapsed = time.perf_counter() - self._began
         return {name: round(100 * it / elapsed, 1) for name, it in self.cpu().items()}
 
@@ -189,7 +189,7 @@ class Spent:
 
 
 class Log:
-    """The writes of the store since it was made, by the kind of the record."""
+    """The writes of the store since this was created, by the kind of the record."""
 
     def __init__(self, plane: WholePlane) -> None:
         self._path = plane.folder / plane.servers[0] / "store.db"

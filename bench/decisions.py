@@ -1,12 +1,12 @@
-"""The scheduler alone: decisions on 500 to 50,000 nodes, many at once, and a whole one played.
+"""The scheduler alone: decisions on 500 to 50,000 nodes, in batches, and as a whole scheduler.
 
-All of it is time of this process on its core, so that a busy machine does not count; the way from
+All figures are CPU time of this process, so that a busy machine does not count. The time from
 submission to bound with all processes is `bench/scheduler.py`.
 
-Figures `scheduler.decision.us.N` are one decision that is not batched: a replica whose sort is
-known, on a fleet that changed a little since the last look, with the placement assumed. The peer
-is the same question asked node by node of the rules in `model/`, as explain would ask it of one
-node; it is measured on 500 nodes and multiplied, since it takes a second at 50,000.
+Figures `scheduler.decision.us.N` are one decision outside a batch: a replica whose equivalence
+class is known, on a fleet that changed a little since the last decision, with the placement
+assumed. The peer evaluates the rules in `model/` node by node, as explain does for one node;
+it is measured on 500 nodes and multiplied, since it takes a second at 50,000.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ZONES = 9
 
 
 class Things:
-    """One tenant, and nothing else to look up."""
+    """One tenant and no other objects."""
 
     def get(self, plural: str, namespace: str, name: str) -> Any:
         return TENANT if plural == "tenants" else None
@@ -99,7 +99,7 @@ def decided(view: View, replica: Replica, rng: random.Random, verdict_cache: Ver
 
 
 def one_by_one(nodes: int, waiting: list[Replica]) -> float:
-    """Seconds for each of these, decided and assumed in turn: the median."""
+    """The median seconds for one of these, decided and assumed in turn."""
     view, verdict_cache, rng = view_of(nodes), VerdictCache(), random.Random(1)
     decided(view, replicas_of(waiting[0].spec.template, 1, "first")[0], rng, verdict_cache)
     took = []
@@ -111,7 +111,7 @@ def one_by_one(nodes: int, waiting: list[Replica]) -> float:
 
 
 def node_by_node(nodes: int = 500) -> float:
-    """Seconds per node, asked of the rules one by one."""
+    """Seconds per node when the rules are evaluated one by one."""
     view = view_of(nodes)
     work = view.work(replicas_of(template_of(), 1)[0])
     began = time.process_time()
@@ -121,7 +121,7 @@ def node_by_node(nodes: int = 500) -> float:
 
 
 def first_look(nodes: int) -> float:
-    """Seconds for a decision about a sort of work that was never met."""
+    """Seconds for a decision about an equivalence class that was never seen."""
     view, rng = view_of(nodes), random.Random(1)
     best = []
     for sort in range(30):
@@ -141,7 +141,7 @@ def decisions() -> None:
             f"scheduler.decision.us.{nodes}",
             1e6 * took[nodes],
             "us",
-            peer="the rules asked node by node",
+            peer="the rules evaluated node by node",
             peer_value=1e6 * rule_s * nodes,
             goal="<= 100" if nodes == 5_000 else None,
             load=load(),
@@ -152,7 +152,7 @@ def decisions() -> None:
             f"scheduler.first_look.us.{nodes}",
             1e6 * seconds,
             "us",
-            peer="the rules asked node by node",
+            peer="the rules evaluated node by node",
             peer_value=1e6 * rule_s * nodes,
         )
     for name, of in (("decision", took), ("first_look", cold)):
@@ -169,7 +169,7 @@ def decisions() -> None:
 
 
 def batches(nodes: int = 5_000, count: int = 1_000) -> None:
-    """A thousand that are alike, by what they ask of each other."""
+    """A thousand equal replicas, by the constraints between them."""
     own = LabelSelector(match_labels={"app": "web-0"})
     sorts: dict[str, tuple[dict[str, Any], int]] = {
         "basic": ({}, 5),
@@ -181,7 +181,7 @@ def batches(nodes: int = 5_000, count: int = 1_000) -> None:
         best_s = float("inf")
         view, verdict_cache = view_of(nodes), VerdictCache()
         waiting = replicas_of(template_of(**placement), count)
-        # What a scheduler knows of a workload once it met the first of its replicas.
+        # What a scheduler knows of a workload after the first of its replicas.
         propose(view, waiting[0], NOW, random.Random(1), verdict_cache)
         salt = salt_of(random.Random(1))
         for _ in range(7):
@@ -201,7 +201,7 @@ def batches(nodes: int = 5_000, count: int = 1_000) -> None:
 
 
 def mixed(nodes: int = 5_000, sorts: int = 500, rounds: int = 10) -> None:
-    """Five hundred templates in turn: each decision is about another one than the last."""
+    """Five hundred templates in turn: each decision is about another template than the last."""
     view, verdict_cache, rng = view_of(nodes), VerdictCache(), random.Random(1)
     each = [replicas_of(template_of(sort), rounds + 1, f"w{sort}") for sort in range(sorts)]
     for waiting in each:
@@ -215,14 +215,14 @@ def mixed(nodes: int = 5_000, sorts: int = 500, rounds: int = 10) -> None:
         "scheduler.mixed.decisions_per_s",
         rate,
         "1/s",
-        peer="a whole look at all nodes each time",
+        peer="a full evaluation of all nodes each time",
         peer_value=1.0 / first_look(nodes),
         goal=">= 5000",
     )
 
 
 def memory(nodes: int = 5_000, replicas: int = 20_000) -> None:
-    """What the picture takes, beside the objects that the cache has anyway."""
+    """The memory of the snapshot, in addition to the objects that the cache has anyway."""
     tracemalloc.start()
     view = view_of(nodes)
     with_nodes, _ = tracemalloc.get_traced_memory()
@@ -257,7 +257,7 @@ def memory(nodes: int = 5_000, replicas: int = 20_000) -> None:
 
 
 def machine(nodes: int = 5_000, count: int = 10_000) -> None:
-    """A whole scheduler, from the news of a replica to the news of its binding."""
+    """A whole scheduler, from the event of a replica to the event of its binding."""
     view = view_of(nodes)
     listed = [site.node for site in view.fleet if site.node is not None]
     own = LabelSelector(match_labels={"app": "web-0"})

@@ -1,10 +1,10 @@
 """One replica, end to end: from apply to an answer over http, and from kill -9 to running again.
 
-The plane is real: a server on SQLite, scheduler, controllers and two agents as processes of their
-own over TLS. Times include the generator, which is a client of the API in this process: they run
-from just before the apply, or the kill, until the work answers an http request and a watch has told
-that its replica is Running and Ready. The peer is a bare start of the same program by this process,
-to its first answer: what no plane can be faster than.
+The plane is real: a server on SQLite, a scheduler, controllers and two agents as separate processes
+over TLS. Times include the generator, which is a client of the API in this process: they run from
+just before the apply, or the kill, until the work answers an http request and a watch has reported
+its replica as Running and Ready. The peer is a bare start of the same program by this process, to
+its first answer: the lower bound for any plane.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from tests.live.witness import template
 T = TypeVar("T")
 SAMPLES = 30
 BARE_STARTS = 20
-# How long nothing happens before each sample: the plane is idle.
+# How long the plane is idle before each sample.
 IDLE_S = 0.3
 LOOK_S = 0.002
 PATIENCE_S = 30.0
 
 
 class Watched:
-    """The replicas as a watch tells them, so that looking costs the plane nothing."""
+    """The replicas as a watch reports them, so that reading them costs the plane nothing."""
 
     def __init__(self, plane: WholePlane) -> None:
         self._plane = plane
@@ -51,8 +51,8 @@ class Watched:
         self._news = asyncio.Event()
 
     async def follow(self) -> None:
-        async for news in follow(self._plane.client, Replica, "default"):
-            match news:
+        async for event in follow(self._plane.client, Replica, "default"):
+            match event:
                 case Listed(objects=objects):
                     self.seen = {it.name: it for it in objects}
                 case Present(object=replica):
@@ -69,7 +69,7 @@ class Watched:
         return found
 
     async def runs(self, other_than: str = "") -> Replica:
-        """The replica, once it is told that it runs and is ready, in another process than this."""
+        """Wait until the replica is reported running and ready, in another process."""
 
         def look() -> Replica | None:
             for it in self.seen.values():
@@ -82,7 +82,7 @@ class Watched:
 
 
 async def answer(port: int) -> None:
-    """Until whoever listens there has answered an http request."""
+    """Wait until the listener at this address has answered an http request."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             with suppress(OSError, asyncio.IncompleteReadError):
@@ -147,7 +147,7 @@ def bare_start(folder: Path) -> float:
 
 
 async def played(folder: Path) -> Rounds:
-    """All rounds on one plane. The first one finds connections to be made and code to be read."""
+    """All rounds on one plane. The first round opens connections and loads code."""
     async with WholePlane(folder, ("n1", "n2"), fence=()) as plane:
         watched = Watched(plane)
         following = asyncio.create_task(watched.follow())

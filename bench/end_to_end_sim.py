@@ -1,4 +1,4 @@
-"""One replica end to end: how many simulated hours a minute of CPU passes, with all checkers."""
+"""One replica end to end: the simulated hours per minute of CPU, with all checkers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MS_PER_HOUR = 3_600_000
 
 
 def _timed(scenario: Scenario, seed: int) -> tuple[float, Report]:
-    """The best of a few runs of one seed, which are all the same run."""
+    """The best of a few runs of one seed, all of which are the same run."""
     best_s, report = float("inf"), None
     for _ in range(REPEAT):
         began = time.process_time()
@@ -33,7 +33,7 @@ def _bare_s(events: int) -> float:
 
 
 def simulated(name: str, scenario: Scenario, goal: str | None) -> None:
-    """Twenty nodes, two servers, a scheduler, two teams of controllers, and every checker."""
+    """Twenty nodes, two servers, a scheduler, two replicas of all controllers, every checker."""
     runs = [_timed(scenario, seed) for seed in SEEDS]
     hours = sum(report.virtual_ms for _, report in runs) / MS_PER_HOUR
     events = sum(report.events for _, report in runs)

@@ -1,10 +1,10 @@
 """Faults of real processes: how long until new work runs and the first write is accepted.
 
-Servers, scheduler, controllers and agents are processes of their own over TLS, on SQLite or on a
-real etcd. Each figure is the worst of its samples, in seconds from the signal on; the bound beside
-it follows from the timing that the plane runs with. New work runs when its process has written to
-its witness file, not when a status says so. The planes in which duplicates are counted run side by
-side, so that a run ends within half an hour on two cores.
+Servers, scheduler, controllers and agents are separate processes over TLS, on SQLite or on a real
+etcd. Each figure is the worst of its samples, in seconds since the signal; its bound follows from
+the timing of the plane. New work runs when its process has written to its witness file, not when a
+status says so. The planes in which duplicates are counted run in parallel, so that a run ends
+within half an hour on two cores.
 
 HOLDFAST_BENCH_PARTS names what to measure (servers,controllers,sqlite,etcd,duplicates);
 HOLDFAST_BENCH_SHORT=1 is a quick look of about three minutes: few samples of everything.
@@ -46,20 +46,20 @@ from tests.live.witness import beats, overlaps, template
 IS_SHORT = bool(os.environ.get("HOLDFAST_BENCH_SHORT"))
 PARTS = ("servers", "controllers", "sqlite", "etcd", "duplicates")
 SAMPLES = 2 if IS_SHORT else 6
-# So many planes share the cycles in which a server is stopped while replicas are deleted.
+# How many planes share the cycles in which a server is stopped while replicas are deleted.
 CYCLE_PLANES, CYCLES = (1, 3) if IS_SHORT else (4, 13)
 STOPPED_S = (15.0, 24.0)
 COPIES = 3
 CAPACITY = ("--capacity", "cpu=64", "--capacity", "memory=64Gi", "--gpus", "none")
-# What etcd allows an election to take with its default of 1,000 ms, which it doubles at random.
+# The longest election of etcd with its default of 1,000 ms, to which it adds up to as much again.
 ELECTION_S = 2.0
 GOAL_FIRST_WRITE_S = 5.0
 TRY_EVERY_S = 0.1
 LOOK_S = 0.02
-# Leases are renewed and streams are open again by then.
+# By then leases are renewed and streams are open again.
 SETTLE_S = 3.0 if IS_SHORT else 8.0
 PATIENCE_S = 180.0
-# One try of one write: others follow it meanwhile, so that the plane is measured and not a client.
+# One attempt at one write: others follow meanwhile, so that the plane is measured, not a client.
 ONCE = RetryPolicy(tries_max=1, looks_max=1, deadline_ms=15_000, try_ms=15_000)
 
 
@@ -105,7 +105,7 @@ async def first_write(plane: WholePlane, name: str, began: float) -> float:
 
 
 async def lease_of(plane: WholePlane, scope: str) -> Lease:
-    """A lease that somebody holds."""
+    """Return the lease once it has a holder."""
 
     async def held() -> Lease | None:
         found = await plane.client.find(Lease, lease_name(scope))
@@ -116,12 +116,12 @@ async def lease_of(plane: WholePlane, scope: str) -> Lease:
 
 
 async def authority(plane: WholePlane) -> Part:
-    """The server that decides."""
+    """The server that decides, which holds the authority's lease."""
     return plane.parts[(await lease_of(plane, SCOPE)).spec.holder.rpartition(":")[2]]
 
 
 async def all_work(plane: WholePlane) -> None:
-    """Until every part is up, and has had time to take up what it does."""
+    """Wait until every part is up and has started its regular work."""
 
     async def works() -> bool:
         return all(part.works for part in plane.parts.values())
@@ -132,7 +132,7 @@ async def all_work(plane: WholePlane) -> None:
 
 @contextlib.contextmanager
 def stopped(part: Part) -> Iterator[None]:
-    """As if its machine hung: connections stand, and nothing is answered."""
+    """Stop it as if its machine hung: connections stay open, and nothing is answered."""
     part.signal(signal.SIGSTOP)
     try:
         yield
@@ -140,7 +140,7 @@ def stopped(part: Part) -> Iterator[None]:
         part.signal(signal.SIGCONT)
 
 
-def tell(name: str, samples: list[float], bound_s: float, bound: str, goal_s: float) -> None:
+def print_worst(name: str, samples: list[float], bound_s: float, bound: str, goal_s: float) -> None:
     figure(
         f"faults.{name}",
         max(samples),
@@ -200,12 +200,12 @@ async def servers(folder: Path) -> None:
             await all_work(plane)
     lease_s = AUTHORITY_LEASE_MS * (1 + 1 / TICKS_PER_LEASE) / 1_000
     bound = "the lease of the server that decides, and a look"
-    tell("server_killed.new_work_s", killed, lease_s, bound, 10)
-    tell("server_stopped.new_work_s", hung, lease_s, bound, 10)
+    print_worst("server_killed.new_work_s", killed, lease_s, bound, 10)
+    print_worst("server_stopped.new_work_s", hung, lease_s, bound, 10)
 
 
 async def controllers(folder: Path) -> None:
-    """The controllers are killed and stay away; others stand by."""
+    """The controllers are killed and stay away; standby controllers take over."""
     taken: list[float] = []
     async with on_etcd(folder, members=1, standby=True) as (plane, _):
         for number in range(SAMPLES):
@@ -218,7 +218,7 @@ async def controllers(folder: Path) -> None:
             await all_work(plane)
     bound_s = (LEASE_MS * (1 + 1 / LOOKS_PER_LEASE) + TAKEOVER_WAIT_MS) / 1_000
     bound = "their lease, a look, and looking on at first"
-    tell("controllers_killed.new_work_s", taken, bound_s, bound, bound_s)
+    print_worst("controllers_killed.new_work_s", taken, bound_s, bound, bound_s)
 
 
 async def sqlite(folder: Path) -> None:
@@ -231,7 +231,9 @@ async def sqlite(folder: Path) -> None:
             plane.parts["server-1"].signal(signal.SIGKILL)
             taken.append(await first_write(plane, f"first-{number}", began))
             await all_work(plane)
-    tell("first_write_s.sqlite_restart", taken, GOAL_FIRST_WRITE_S, "the goal", GOAL_FIRST_WRITE_S)
+    print_worst(
+        "first_write_s.sqlite_restart", taken, GOAL_FIRST_WRITE_S, "the goal", GOAL_FIRST_WRITE_S
+    )
 
 
 async def etcd(folder: Path) -> None:
@@ -254,14 +256,14 @@ async def etcd(folder: Path) -> None:
                 await all_work(plane)
     for what, samples in taken.items():
         bound = "the longest election of etcd's default timing"
-        tell(f"first_write_s.{what}", samples, ELECTION_S, bound, GOAL_FIRST_WRITE_S)
+        print_worst(f"first_write_s.{what}", samples, ELECTION_S, bound, GOAL_FIRST_WRITE_S)
 
 
 # Nothing twice -----------------------------------------------------------------------------------
 
 
 async def delete_all(client: Client, until: float) -> None:
-    """Delete every replica that there is, again and again."""
+    """Delete every replica that exists, repeatedly."""
     while time.monotonic() < until:
         with contextlib.suppress(HoldfastError):
             for it in (await client.list(Replica, "default")).objects:
@@ -285,7 +287,7 @@ async def cycle(plane: WholePlane, rng: random.Random) -> None:
 
 
 async def cycles(folder: Path, seed: int) -> tuple[int, int, int]:
-    """Cycles, names born twice, and processes that ran beside another one of their place."""
+    """Cycles, names created twice, and processes that ran beside another one of their ordinal."""
     rng = random.Random(seed)
     done = 0
     async with on_etcd(folder, members=1) as (plane, _):
@@ -294,13 +296,13 @@ async def cycles(folder: Path, seed: int) -> tuple[int, int, int]:
         for _ in range(CYCLES):
             await cycle(plane, rng)
             done += 1
-        # The last records are written a second later.
+        # The audit writes its last records a second later.
         await asyncio.sleep(SETTLE_S)
     return done, born_twice(plane), beside_another(plane)
 
 
 def born_twice(plane: WholePlane) -> int:
-    """Births of a replica whose name was born before, by the audit of both servers."""
+    """Creations of a replica whose name was created before, by the audit of both servers."""
     journals = [plane.folder / name / FOLDER for name in plane.servers]
     said = (mutation_of(record) for record in records(journals) if not record.is_gap)
     births = Counter(it.name for it in said if (it.kind, it.change) == ("replicas", "created"))
@@ -308,12 +310,12 @@ def born_twice(plane: WholePlane) -> int:
 
 
 def beside_another(plane: WholePlane) -> int:
-    """Processes that were still alive when another one of their place had begun."""
+    """Processes that were still alive when another one of their ordinal had started."""
     return len({line.partition(", at_ms")[0] for line in overlaps(beats(plane.witness))})
 
 
 async def duplicates(folder: Path) -> None:
-    """Names born twice and copies side by side, over many pauses of the server that decides."""
+    """Names created twice and parallel copies, over many pauses of the server that decides."""
     found = await asyncio.gather(
         *(cycles(folder / str(number), number) for number in range(CYCLE_PLANES))
     )
@@ -332,7 +334,7 @@ async def duplicates(folder: Path) -> None:
 
 
 async def measured(folder: Path, parts: list[str]) -> None:
-    """One part after the other: a machine that is busy with other planes would be what is measured.
+    """Run one part after the other, so that no part measures the load of another.
 
     Only cycles that count duplicates run on several planes side by side.
     """

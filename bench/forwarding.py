@@ -1,9 +1,9 @@
 """Two servers over one etcd with writes at both: forwarding to one, or each deciding by itself.
 
-The servers, etcd and the load share the cores of one machine, so a rate says little here. What
-counts is how many groups of requests are refused because the other server was faster, and decided
-anew: that part grows with each further server. A server that advertises an address where nobody
-listens cannot be forwarded to, so the others decide by themselves.
+The servers, etcd and the load share the cores of one machine, so a rate says little here. The
+figure is how many groups of requests are refused because the other server was faster, and are
+decided again: that share grows with each further server. No server can forward to one that
+advertises an address without a listener, so the others decide by themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.etcd_cluster import EtcdCluster, free_ports
 
 WRITES = 4_000
 CONNECTIONS = 16
-# The holder's address comes with a renewal, of which there are three in the six seconds of a lease.
+# The holder's address comes with a renewal; a lease of six seconds has three of them.
 SETTLED_S = 5.0
 _COUNTED = re.compile(
     r'^holdfast_(store_conflicts_total|store_txns_total\{outcome="committed"\}'
@@ -34,7 +34,7 @@ _COUNTED = re.compile(
 
 
 class Measured(msgspec.Struct):
-    """What two servers did."""
+    """The counts of two servers."""
 
     rate: float
     p99_ms: float
@@ -44,7 +44,7 @@ class Measured(msgspec.Struct):
 
 
 async def _counted(rigs: tuple[Rig, Rig]) -> dict[str, float]:
-    """Both servers' counters, added up."""
+    """The sum of both servers' counters."""
     total: dict[str, float] = {}
     for rig in rigs:
         _, text = await rig.plane.fetch("/metrics")

@@ -1,6 +1,6 @@
-"""What the guard costs: rights, isolation, encryption, and how long one request holds a server.
+"""The cost of access control: rights, isolation, encryption, and the longest blocking request.
 
-Other parts of the guard add their figures here: a function in `FIGURES` each, which calls `figure`.
+Other parts add their figures here: a function in `FIGURES` each, which calls `figure`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RULES = (Rule(("workloads",), ("create", "update", "patch")),)
 
 
 def draft(bindings: int, group: str) -> Draft:
-    """A draft of a plane with so many bindings in one namespace, the last of which is a group's."""
+    """A draft of a plane with role bindings in one namespace, one of them for a group."""
     meta = ObjectMeta(name="editors", namespace="acme")
     made = []
     for number in range(bindings):
@@ -48,7 +48,7 @@ def draft(bindings: int, group: str) -> Draft:
 
 
 def authorise() -> None:
-    """A person whom the last of his groups lets in, beside one with a single group."""
+    """A person whose last group grants access, beside one with a single group."""
     one = Identity("bob", ("editors-of-acme",))
     many = Identity("bob", (*(f"group-{n}" for n in range(GROUPS_MAX - 1)), "editors-of-acme"))
     small, large = draft(FEW_BINDINGS, one.groups[-1]), draft(MANY_BINDINGS, one.groups[-1])
@@ -76,7 +76,7 @@ def authorise() -> None:
 
 
 def hold() -> None:
-    """The longest turn of a server's event loop while it answers each of the dear requests."""
+    """The longest turn of a server's event loop while it answers each of the expensive requests."""
     with held_loop(OBJECTS) as served:
         bare_s = min(served.bare_s(ONE) for _ in range(3))
         for name, request in REQUESTS.items():

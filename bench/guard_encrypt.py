@@ -1,9 +1,9 @@
-"""Encryption at rest: what it costs a durable write of a Secret of 1 KiB.
+"""Encryption at rest: its cost for a durable write of a Secret of 1 KiB.
 
 Two servers, one that encrypts and one that does not, each with its own file on the same disk, take
-the same writes over TLS at the same moments: what else the machine does meets both alike. What is
-compared is the middle half of all writes of the one with that of the other, so that those which
-met a stall count for nothing. `bench.guard` shows it beside its other figures.
+the same writes over TLS at the same moments, so other load on the machine affects both. The figure
+compares the middle half of the writes of each, so that writes that met a stall do not count.
+`bench.guard` shows it with its other figures.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def secret(name: str) -> dict[str, Any]:
 
 
 async def overhead(folder: Path) -> dict[str, float]:
-    """Microseconds for a write with and without, and how much more it is in percent."""
+    """Microseconds for a write with and without encryption, and the difference in percent."""
     async with Rig(folder / "plain", "--no-encryption") as plain, Rig(folder / "with") as sealed:
         lines = [await it.lines(WRITERS) for it in (plain, sealed)]
         took_us: tuple[list[float], list[float]] = ([], [])
@@ -44,7 +44,7 @@ async def overhead(folder: Path) -> dict[str, float]:
         for turn in range(WARM + ROUNDS):
             if turn == WARM:
                 before = [_cpu_s(it.plane.pid) for it in (plain, sealed)]
-            # Whoever is asked first finds an idle machine a little more often.
+            # The first of the two requests finds an idle machine a little more often.
             order = (0, 1) if turn % 2 else (1, 0)
             writes = [
                 (which, _written(lines[which][at], f"r{turn}-{at}"))
@@ -66,7 +66,7 @@ async def overhead(folder: Path) -> dict[str, float]:
 
 
 async def _written(line: Connection, name: str) -> float:
-    """Microseconds of one write."""
+    """The microseconds of one write."""
     path = f"{GROUP}/namespaces/default/secrets"
     body = request("POST", path, msgspec.json.encode(secret(name)))
     began = time.perf_counter()
@@ -82,13 +82,13 @@ def _middle(took_us: list[float]) -> float:
 
 
 def _cpu_s(pid: int) -> float:
-    """What a process has used of the cores, which others on the machine do not add to."""
+    """The CPU seconds of a process, which do not depend on other processes of the machine."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def figures() -> None:
-    """Print what was measured."""
+    """Print the figure."""
     with tempfile.TemporaryDirectory() as folder:
         found = asyncio.run(overhead(Path(folder)))
     figure(

@@ -1,13 +1,13 @@
-"""What every benchmark has in common: timers, and one JSON line per figure.
+"""The parts that all benchmarks share: timers, and one JSON line per figure.
 
 A benchmark is a module `bench/NAME.py` whose docstring's first line says what it measures and which
 ends by calling its `main()` under `if __name__ == "__main__"`. `make bench NAME=…` runs it from the
 root of the repository.
 
-A number alone says little on a machine that others use as well. So each figure stands beside a
-bound (what the disk or the codec can do at all) or a peer (another program doing the same work),
-taken in the same run; the ratio of the two survives a busy machine, the value does not.
-`side_by_side` interleaves the two for that reason.
+A number alone says little on a machine with other users. So each figure has a bound (what the disk
+or the codec can do) or a peer (another program that does the same work), measured in the same run.
+The ratio of the two stays valid on a busy machine, the value does not; `side_by_side` interleaves
+the two for that reason.
 
     from bench.harness import figure, side_by_side
 
@@ -39,16 +39,16 @@ _GOAL = re.compile(r"(?P<subject>ratio )?(?P<comparator><=|>=|<|>) (?P<bound>-?\
 
 # Below this a timer mostly measures itself, so calls are repeated until a sample lasts as long.
 SAMPLE_MIN_S = 0.02
-# The best of so few samples still finds a quiet moment on a busy machine, and keeps a benchmark
-# under a minute.
+# The best of this few samples still finds a quiet moment on a busy machine, and a benchmark stays
+# below a minute.
 REPEAT_DEFAULT = 7
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What a figure should reach.
+    """The goal of a figure.
 
-    "<= 10" speaks of the value, "ratio >= 0.5" of value / peer_value.
+    "<= 10" is about the value, "ratio >= 0.5" about value / peer_value.
     """
 
     text: str
@@ -58,13 +58,13 @@ class Goal:
 
     @classmethod
     def parse(cls, text: str) -> Goal:
-        """Read a goal.
+        """Parse a goal.
 
-        A typo must not turn into a goal that is never checked, so anything else raises.
+        Any other text raises, so that a typo cannot become a goal that is never checked.
         """
         match = _GOAL.fullmatch(text)
         if match is None:
-            raise ValueError(f'a goal reads like "<= 10" or "ratio >= 0.5", not {text!r}')
+            raise ValueError(f'a goal has the form "<= 10" or "ratio >= 0.5", not {text!r}')
         return cls(
             text=text,
             of_ratio=match["subject"] is not None,
@@ -75,7 +75,7 @@ class Goal:
     def met_by(self, value: float, ratio: float | None) -> bool:
         """Whether the figure reaches the goal.
 
-        A goal on a ratio that does not exist is not reached.
+        A goal for a ratio that does not exist is not reached.
         """
         subject = ratio if self.of_ratio else value
         return subject is not None and _COMPARATORS[self.comparator](subject, self.bound)
@@ -127,7 +127,7 @@ def figure(
 
 
 def cores() -> int:
-    """How many cores this process may use, which in a container is fewer than the machine has."""
+    """How many cores this process may use; in a container these are fewer than the machine has."""
     return len(os.sched_getaffinity(0))
 
 
@@ -139,7 +139,7 @@ def load() -> float:
 def best_of(fn: Callable[[], object], *, repeat: int = REPEAT_DEFAULT, number: int = 0) -> float:
     """Seconds per call, the best of `repeat` samples of `number` calls; 0 finds a fitting number.
 
-    The best, not the mean: noise of a shared machine only ever adds.
+    The best, not the mean: noise on a shared machine only adds time.
     """
     timer = timeit.Timer(fn)
     calls = number or _calls_per_sample(timer)
@@ -149,7 +149,7 @@ def best_of(fn: Callable[[], object], *, repeat: int = REPEAT_DEFAULT, number: i
 def side_by_side(
     ours: Callable[[], object], peer: Callable[[], object], *, repeat: int = REPEAT_DEFAULT
 ) -> tuple[float, float]:
-    """Seconds per call of both, sampled in turn, so that a busy spell falls on both."""
+    """Seconds per call of both, sampled in turn, so that a busy period affects both."""
     timers = (timeit.Timer(ours), timeit.Timer(peer))
     calls = [_calls_per_sample(timer) for timer in timers]
     best = [math.inf, math.inf]
@@ -162,7 +162,7 @@ def side_by_side(
 def rate(fn: Callable[[], object], *, seconds: float = 1.0) -> float:
     """Calls per second, one after another, for at least this long.
 
-    For work that is slow beside the clock.
+    For work that is slow compared with the clock.
     """
     calls = 0
     began = time.perf_counter()
@@ -182,20 +182,20 @@ def percentile(samples: Sequence[float], share: float) -> float:
 
 
 def _calls_per_sample(timer: timeit.Timer) -> int:
-    """How often to call so that one sample lasts SAMPLE_MIN_S.
+    """How many calls make one sample last SAMPLE_MIN_S.
 
-    The trial calls warm the caches as well.
+    The trial calls also warm the caches.
     """
     calls = 1
     while True:
         elapsed = timer.timeit(calls)
         if elapsed >= SAMPLE_MIN_S:
             return calls
-        # Grow at most tenfold at once: the first call is often slow and misleads a larger leap.
+        # Grow at most tenfold at once: the first call is often slow, and misleads.
         wanted = calls * 1.2 * SAMPLE_MIN_S / max(elapsed, 1e-9)
         calls = max(calls + 1, min(calls * 10, math.ceil(wanted)))
 
 
 def _rounded(value: float) -> float:
-    """Four significant digits: more would pretend to a precision that no run here has."""
+    """Four significant digits: no run here is more precise."""
     return float(f"{value:.4g}")

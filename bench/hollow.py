@@ -1,11 +1,11 @@
-"""Hollow agents: many nodes in one process, whose work is only pretended.
+"""Hollow agents: many nodes in one process, whose work is simulated.
 
     python -m bench.hollow --server https://127.0.0.1:6443 --pki data/pki --prefix h --count 50
 
-`bench/control` starts some. Everything up to the runtime is what ships: the agent's machine, its
-shell, and its own connections over TLS under its own certificate, one for the summons of the server
-included. Only the runtime is hollow: work starts after a moment, keeps its deadline and stops when
-it is asked to, without a process. Nobody can read its logs or run a command beside it.
+`bench/control` starts some. Everything up to the runtime is the shipped code: the agent's machine,
+its shell, and its own connections over TLS under its own certificate, including the one on which
+servers call it. Only the runtime is hollow: work starts after a moment, keeps its deadline and
+stops on request, without a process. It has no logs and runs no commands.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from holdfast.model.access import identity as who
 from holdfast.model.kinds.replica import Process
 from holdfast.model.time import timestamp
 
-# What a shim and a small program take to start on an idle machine.
+# The time that a shim and a small program take to start on an idle machine.
 START_S = 0.02
 STOP_S = 0.005
 LOOK_S = 0.05
-# Nodes on their way into the plane at once. More of them in one process would wait for each
-# other's handshakes until these are given up, which no computer of its own would.
+# How many nodes join at once. More of them in one process would delay each other's handshakes until
+# these time out, which cannot happen to nodes with a machine each.
 JOINING_MAX = 16
 GREETING = "The hollow nodes"
 _PORT_FIRST = 20_000
@@ -63,19 +63,19 @@ _SIGTERM = 15
 
 
 class HollowWork:
-    """The runtime of one node without processes. Lives on the event loop of its shell."""
+    """The runtime of one node without processes. It lives on the event loop of its shell."""
 
     def __init__(self, address: str, post: Callable[[Any], None]) -> None:
         self._address, self._post = address, post
         self._started = 0
         self._running: dict[Attempt, Process] = {}
-        # Work that has a deadline; all of a node have the same once they were extended.
+        # Work with a deadline; on one node all deadlines are equal once they were extended.
         self._until_ms: dict[Attempt, int] = {}
         self._alarm: asyncio.TimerHandle | None = None
 
     @property
     def performers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """What a shell gives to its machine's effects."""
+        """The state that a shell shares with its machine's effects."""
         return {
             Launch: self._launch,
             Extend: self._extend,
@@ -88,7 +88,7 @@ class HollowWork:
         }
 
     def close(self) -> None:
-        """Everything is gone, as after a cut of the power."""
+        """End everything, as a power failure does."""
         self._running.clear()
         if self._alarm is not None:
             self._alarm.cancel()
@@ -118,7 +118,7 @@ class HollowWork:
             self._until_ms[attempt] = max(until_ms, effect.deadline_ms)
 
     def _arm(self) -> None:
-        """Deadlines move far more often than they strike, so the alarm looks when it sounds."""
+        """Deadlines move far more often than they pass, so the timer checks them when it fires."""
         if self._alarm is None and self._until_ms:
             left_ms = min(self._until_ms.values()) - clock.monotonic_ms()
             later = asyncio.get_running_loop().call_later
@@ -145,7 +145,7 @@ class HollowWork:
 
 
 class HollowNode:
-    """One node: the agent that ships, over hollow work."""
+    """One node: the shipped agent on a hollow runtime."""
 
     def __init__(self, name: str, facts: NodeFacts, access: Access) -> None:
         identity = who.agent(name)
@@ -159,7 +159,7 @@ class HollowNode:
             sources=self._api_client,
             performers=self.work.performers,
         )
-        # It reaches for the runtime only when somebody asks for logs or commands.
+        # It uses the runtime only for logs and commands.
         runtime = cast("NodeRuntime", self.work)
         self._tunnel = AgentTunnel(name, lambda: access, runtime, self._api_client.each_server)
 
@@ -214,7 +214,7 @@ class HollowNodes:
         await self._joined(all_but=0)
 
     async def _joined(self, all_but: int) -> None:
-        """Until the servers know all nodes that were started, except for so many of the last."""
+        """Wait until the servers know all started nodes, except the last `all_but` ones."""
         for node in self.nodes[-2 * JOINING_MAX : len(self.nodes) - all_but]:
             while node.agent.life is None:  # noqa: ASYNC110 - machines have no events to wait for
                 await asyncio.sleep(LOOK_S)
@@ -235,8 +235,8 @@ class HollowNodes:
 def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.hollow")
     parser.add_argument("--server", action="append", required=True)
-    parser.add_argument("--pki", type=Path, required=True, help="the plane's authority")
-    parser.add_argument("--prefix", default="h", help="what nodes are called, before their number")
+    parser.add_argument("--pki", type=Path, required=True, help="directory of the plane's CA")
+    parser.add_argument("--prefix", default="h", help="prefix of node names, before the number")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--zones", type=int, default=3)

@@ -1,8 +1,8 @@
-"""What it costs to keep tenants apart: the time from a launch to running work, by level.
+"""The cost of isolation between tenants: the time from a launch to running work, by level.
 
-The same agent starts the same program one after the other: as a process of the agent's own user,
-as one of a tenant's user, and as a container with and without users of its own. `bench.guard` shows
-it beside its other figures.
+The same agent starts the same program one after the other: as a process of the agent's own user, as
+one of a tenant's user, and as a container with and without its own users. `bench.guard` shows it
+with its other figures.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ APART, TOGETHER = "apart", "together"
 
 
 class _Agent:
-    """A runtime of which one launch at a time is waited for."""
+    """A runtime that waits for one launch at a time."""
 
     def __init__(self, folder: Path, options: RuntimeOptions) -> None:
         self.runtime = NodeRuntime(folder, node="bench", options=options)
-        self._told: asyncio.Queue[Any] = asyncio.Queue()
+        self._stimuli: asyncio.Queue[Any] = asyncio.Queue()
 
     async def start(self) -> None:
-        await self.runtime.start(self._told.put_nowait, self._told.put_nowait)
+        await self.runtime.start(self._stimuli.put_nowait, self._stimuli.put_nowait)
 
     async def _heard(self, kind: type[Any]) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            told = await self._told.get()
-        if not isinstance(told, kind):
-            raise Unavailable(f"work did not start: {told}")
+            stimulus = await self._stimuli.get()
+        if not isinstance(stimulus, kind):
+            raise Unavailable(f"work did not start: {stimulus}")
 
     async def started_ms(self, template: Template, number: int) -> float:
-        """How long one start took. The work is ended before this returns."""
+        """The time of one start. The work has ended before this returns."""
         attempt = Attempt(f"u{number}", 0)
         until_ms = monotonic_ms() + WITHIN_MS
         launch = Launch(attempt, "bench", f"w-{number}", template, number, until_ms, 0)
@@ -66,7 +66,7 @@ class _Agent:
 
 
 def _image(folder: Path) -> Path:
-    """The smallest root file system in which something can run."""
+    """The smallest root file system in which a program can run."""
     busybox = shutil.which("busybox")
     if busybox is None:
         raise Unavailable("busybox is not installed")
@@ -98,8 +98,8 @@ async def _measured(folder: Path) -> dict[str, float]:
     for agent in agents.values():
         await agent.start()
     try:
-        # One of each in turn and in any order, so that what else the machine does, and the end of
-        # the one before, meet all of them alike. The first round makes what is made once, and is
+        # One of each in turn and in random order, so that other load, and the end of the previous
+        # work, affect all of them alike. The first round creates what is created only once, and is
         # not counted.
         order, rng = list(kinds.items()), random.Random(0)
         for turn in range(1 + STARTS):
@@ -115,9 +115,9 @@ async def _measured(folder: Path) -> dict[str, float]:
 
 
 def figures() -> None:
-    """Show each level beside work that is not kept apart. Only root can be several users."""
+    """Show each level beside work without isolation. Only root can use several users."""
     if os.geteuid() != 0:
-        print("guard.isolation: only root can be several users", file=sys.stderr)
+        print("guard.isolation: skipped: run it as root", file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as folder:
         found = asyncio.run(_measured(Path(folder)))

@@ -1,14 +1,13 @@
-"""One server under load: latencies, what is left at five times its peak, fairness, recovery.
+"""One server under load: latencies, goodput at five times its peak, fairness, recovery.
 
-One server process over TLS and one generator process (`load_generator`) on the same cores. Ten
-tenants patch, get and list their workloads, each under a certificate of its own; a hundred nodes
-and some schedulers renew meanwhile. Requests fall due by the clock whatever the server does, and
-latencies count from then. The peak is measured in the same run, with every connection busy all the
-time; "five times" and "60 %" are of that, and so is the service time that ratios are stated in. In
-a storm each connection is a client of its own, which stays away for as long as a refusal says, as
-ours and kubectl do; the same with clients that never stay away stands beside it. The stall is of a
-real etcd, which is stopped by a signal for 30 s while clients with the retry machine that ships go
-on.
+One server process over TLS and one generator process (`load_generator`) share the cores. Ten
+tenants patch, get and list their workloads, each under its own certificate; a hundred nodes and
+some schedulers renew meanwhile. Requests fall due by the clock whatever the server does, and
+latencies count from then. The peak is measured in the same run, with every connection always busy;
+"five times" and "60 %" refer to it, and so does the service time that ratios are stated in. In a
+storm each connection is a separate client, which honours the Retry-After of a refusal, as our
+client and kubectl do; a second figure is for clients that ignore it. The stall is that of a real
+etcd, which a signal stops for 30 s while clients with the shipped retry machine continue.
 
 Curves of each part are written as SVG to HOLDFAST_BENCH_PLOTS (build/load by default).
 HOLDFAST_BENCH_PARTS names what to measure (steady,overload,fairness,stall); HOLDFAST_BENCH_SHORT=1
@@ -34,7 +33,7 @@ from bench.load_trace import Trace, causes
 
 PARTS = ("steady", "overload", "fairness", "stall")
 STEADY_S = 30.0 * SCALE
-# Requests that take longer than so many service times are looked into one by one.
+# Requests that take longer than this many service times are examined one by one.
 SLOW_SERVICES = 50
 
 

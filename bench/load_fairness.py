@@ -1,4 +1,4 @@
-"""Fairness in `bench/load`: what one tenant gets that asks for fifty times as much."""
+"""Fairness in `bench/load`: the share of one tenant that sends fifty times as much."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GREED = 50.0
 
 
 def fair_share(total: float, demands: dict[str, float], whose: str) -> float:
-    """What somebody gets of a total that is divided fairly: nobody with less wants more."""
+    """The max-min fair share: a client gets less than another one only if it wants no more."""
     left, waiting = total, dict(sorted(demands.items(), key=lambda it: it[1]))
     while waiting:
         level = left / len(waiting)
@@ -35,7 +35,7 @@ def fair_share(total: float, demands: dict[str, float], whose: str) -> float:
 
 
 async def fairness(plane: Plane, most: float) -> None:
-    """One tenant asks for fifty times as much as each of the others."""
+    """One tenant sends fifty times as much as each of the others."""
     begin, end = CALM_S, CALM_S + STORM_S
     whole = end + AFTER_S
     usual = most / len(TENANTS)

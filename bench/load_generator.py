@@ -1,16 +1,17 @@
-"""An open-loop generator of requests over TLS, in a process of its own, as cheap as Python allows.
+"""An open-loop generator of requests over TLS, in its own process, as cheap as Python allows.
 
     python -m bench.load_generator PLAN.json RESULT.npz
 
 `bench/load` writes the plan, starts this and reads the result. Requests fall due by the clock, not
-when earlier ones were answered, and their latency counts from that moment: what waits here for a
-connection, because the server is slow with those before it, has waited (no coordinated omission).
+when earlier ones were answered, and their latency counts from that moment: the time that a request
+waits here for a connection, because the server is slow with earlier ones, is part of it (no
+coordinated omission).
 
 Everything is one loop over epoll with sockets that never block: a client library, or even asyncio,
-costs more for a request than a server that refuses it. Requests are bytes made before, with a
-number put in; answers are only cut. What the process itself was charged for stands in the result.
+costs more for a request than a server that refuses it. Requests are prepared as bytes, into which a
+number is inserted; answers are only framed. The result includes the CPU time of this process.
 
-A stream whose `retries` is set sends each intent through the retry machine that ships
+A stream whose `retries` is set sends each intent through the shipped retry machine
 (`observe/retry`), with the budget that all intents of one client share.
 """
 
@@ -38,37 +39,37 @@ from holdfast.model.errors import invariant
 
 _LENGTH = b"content-length:"
 _RETRY_AFTER = b"retry-after:"
-# Codes of what never was an answer of the server: nobody answered in time, the connection broke,
-# and what was not sent, since its client had been told to stay away.
+# Codes of requests without an answer from the server: no answer in time, a broken connection, and
+# not sent because the client was backing off.
 GAVE_UP, BROKEN, HELD_BACK = 0, 1, 2
 REFUSED = 429
-# How often connections are looked through for answers that do not come.
+# How often connections are checked for overdue answers.
 SWEEP_S = 0.1
 RECONNECT_S = 0.5
-# A turn of the loop that took longer, apart from waiting, is told: what was due meanwhile is late
-# for a reason that is not the server's.
+# A longer turn of the loop, apart from waiting, is recorded: requests that fell due meanwhile are
+# late for a reason that is not the server's.
 PAUSE_S = 0.01
 _READ = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
 _CHUNK = 1 << 16
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """One sort of request.
+    """One type of request.
 
-    In its text `#` stands for a number below `numbers` that goes round, `@` for one that never
-    comes twice, both with eight digits, so that no length changes.
+    In its text `#` stands for a number below `numbers` that repeats, `@` for one that never
+    repeats, both with eight digits, so that no length changes.
     """
 
     kind: str
     text: bytes
     weight: float = 1.0
     numbers: int = 1
-    # How to see what became of it, if its answer is lost.
+    # How to read the outcome, if the answer is lost.
     look: bytes = b""
     is_read: bool = False
 
     def filled(self, count: int, *, look: bool = False) -> bytes:
-        """The bytes of the request of this number, or of the look after it."""
+        """The bytes of the request with this number, or of the read that finds its outcome."""
         text = self.look if look else self.text
         return text.replace(b"#", b"%08d" % (count % self.numbers)).replace(b"@", b"%08d" % count)
 
@@ -76,10 +77,10 @@ class Piece(msgspec.Struct, frozen=True):
 class Stream(msgspec.Struct, frozen=True):
     """One identity and its connections.
 
-    `rates` are requests a second and from when on, in seconds; with none of them it sends as soon
-    as a connection is free. If it is polite, each connection is a client of its own that sends
-    nothing until the Retry-After of a refusal is over; what falls due while all of them stay away
-    or are busy is not sent at all.
+    `rates` are requests per second and the second from which they apply; without any it sends as
+    soon as a connection is free. If it is polite, each connection is a separate client that sends
+    nothing until the Retry-After of a refusal is over; requests that fall due while all clients
+    back off or are busy are not sent at all.
     """
 
     name: str
@@ -92,14 +93,14 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """All that one run of the generator needs to know."""
+    """The plan of one run of the generator."""
 
     port: int
     ca: str
     seconds: float
     streams: tuple[Stream, ...]
     seed: int = 0
-    # A client waits no longer for an answer. What is on its way at the end is waited for as long.
+    # How long a client waits for an answer, and the generator at the end for those in flight.
     timeout_s: float = 10.0
 
 
@@ -117,7 +118,7 @@ class Connection:
         self.sent_at = 0.0
 
     def begin(self) -> None:
-        """Connect; the handshake goes on as the other side answers."""
+        """Connect; the handshake continues as the other side answers."""
         plain = socket.create_connection(("127.0.0.1", self._port))
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setblocking(False)
@@ -128,7 +129,7 @@ class Connection:
         self.buffer.clear()
 
     def shake(self) -> bool:
-        """Go on with the handshake; whether it is done."""
+        """Continue the handshake; return whether it is complete."""
         try:
             self.sock.do_handshake()  # type: ignore[union-attr]
         except ssl.SSLWantReadError:
@@ -141,12 +142,12 @@ class Connection:
         self.sock.send(job.text)  # type: ignore[union-attr]
 
     def take(self) -> tuple[int, int, bytes] | None:
-        """Code, Retry-After in milliseconds and body of the answer, once it is whole."""
+        """Code, Retry-After in milliseconds and body of the answer, once it is complete."""
         sock, buffer = self.sock, self.buffer
         while True:
             data = sock.recv(_CHUNK)  # type: ignore[union-attr]
             if not data:
-                raise ConnectionError("the server has gone")
+                raise ConnectionError("the server closed the connection")
             buffer += data
             if not sock.pending():  # type: ignore[union-attr]
                 break
@@ -175,7 +176,7 @@ def _number(head: bytes, name: bytes) -> int:
 
 
 class Job:
-    """One request that is due or on its way."""
+    """One request that is due or in flight."""
 
     __slots__ = ("course", "due", "kind", "text")
 
@@ -190,7 +191,7 @@ class Source:
         self.number, self.stream = number, stream
         self.rng = random.Random(f"{seed}/{stream.name}")
         self.idle: deque[Connection] = deque()
-        # How many connections were told to stay away for a while.
+        # How many connections are backing off.
         self.away = 0
         self.waiting: deque[Job] = deque()
         self._kinds = [kinds[it.kind] for it in stream.pieces]
@@ -213,13 +214,13 @@ class Source:
         return Job(due, self._kinds[at], text, course)
 
     def next_arrival(self, after_s: float) -> float | None:
-        """When the next request is due, in seconds since the beginning; None is never again."""
+        """When the next request is due, in seconds since the start; None means never."""
         rates = self.stream.rates
         for at, (from_s, rate) in enumerate(rates):
             until_s = rates[at + 1][0] if at + 1 < len(rates) else math.inf
             if after_s >= until_s or rate <= 0:
                 continue
-            # Nothing is remembered between arrivals, so that each rate may begin anew.
+            # Arrivals have no memory, so that each rate can start at any time.
             due_s = max(after_s, from_s) + self.rng.expovariate(rate)
             if due_s < until_s:
                 return due_s
@@ -247,12 +248,12 @@ class Generator:
         self._open = 0
         self._began = self._end = 0.0
         self.columns = {name: array("d") for name in ("due", "sent", "done")}
-        # When the loop itself did not come round, from and to.
+        # The start and end of each pause of the loop itself.
         self.pauses: list[tuple[float, float]] = []
         self.codes, self.of_kind, self.of_stream = array("i"), array("i"), array("i")
 
     def connect(self) -> None:
-        """All connections, a few at a time: a handshake is work for both sides."""
+        """Open all connections, a few at a time: a handshake costs both sides."""
         contexts: dict[str, ssl.SSLContext] = {}
         for source in self._sources:
             name = source.stream.certificate
@@ -275,7 +276,7 @@ class Generator:
             self._freed(connection)
 
     def run(self) -> dict[str, Any]:
-        """From the first arrival until the last answer."""
+        """Run from the first arrival until the last answer."""
         plan = self._plan
         before = resource.getrusage(resource.RUSAGE_SELF)
         self._began = began = swept = time.monotonic()
@@ -318,7 +319,7 @@ class Generator:
         while self._away and self._away[0][0] <= now:
             _, _, connection = heapq.heappop(self._away)
             connection.source.away -= 1
-            # It may have been closed meanwhile, as one that is idle for long is.
+            # It may have been closed meanwhile, as a connection that is idle for long is.
             if connection.ready:
                 self._freed(connection)
         heap = self._heap
@@ -370,7 +371,7 @@ class Generator:
 
     def _answered(self, connection: Connection, answer: tuple[int, int, bytes]) -> None:
         now, job = time.monotonic(), connection.job
-        invariant(job is not None, "an answer to no question")
+        invariant(job is not None, "an answer without a request")
         self._record(connection.source, job, connection.sent_at, answer[0], now)  # type: ignore[arg-type]
         connection.job = None
         code, after_ms, _ = answer
@@ -389,8 +390,8 @@ class Generator:
             source.idle.append(connection)
 
     def _went(self, source: Source, job: Job, answer: tuple[int, int, bytes], now: float) -> None:
-        """Let the intent go on, if there is one behind the request."""
-        self._follow(source, job, job.course.heard(*answer, now) if job.course else None)
+        """Continue the intent of the request, if it has one."""
+        self._follow(source, job, job.course.answered(*answer, now) if job.course else None)
 
     def _follow(self, source: Source, job: Job, more: tuple[float, bytes] | None) -> None:
         if more is None:
@@ -409,7 +410,7 @@ class Generator:
         self.of_stream.append(source.number)
 
     def _lose(self, connection: Connection, code: int, now: float) -> None:
-        """A connection ended, or is ended because its answer does not come; make another."""
+        """Replace a connection that ended, or whose answer is overdue."""
         job, source = connection.job, connection.source
         if connection in source.idle:
             source.idle.remove(connection)
@@ -426,7 +427,7 @@ class Generator:
             if connection.job is not None and now - connection.sent_at > self._plan.timeout_s:
                 self._lose(connection, GAVE_UP, now)
         for source in self._sources:
-            # A client that finds no free connection for so long does not wait any longer.
+            # A client that finds no free connection for this long gives up.
             while source.waiting and now - source.waiting[0].due > self._plan.timeout_s:
                 job = source.waiting.popleft()
                 self._record(source, job, now, GAVE_UP, now)
@@ -439,7 +440,7 @@ class Generator:
             except OSError:
                 self._broken.append((now + RECONNECT_S, connection))
 
-    def save(self, path: Path, told: dict[str, Any]) -> None:
+    def save(self, path: Path, report: dict[str, Any]) -> None:
         """All records, for `bench/load_results`."""
         intents = [it.intents.counted() if it.intents else None for it in self._sources]
         np.savez(
@@ -448,7 +449,7 @@ class Generator:
             code=np.array(self.codes),
             kind=np.array(self.of_kind),
             stream=np.array(self.of_stream),
-            told=msgspec.json.encode(told | {"kinds": list(self.kinds), "intents": intents}),
+            report=msgspec.json.encode(report | {"kinds": list(self.kinds), "intents": intents}),
         )
 
 
@@ -457,8 +458,8 @@ def main() -> None:
     generator = Generator(plan)
     generator.connect()
     print("ready", flush=True)
-    told = generator.run()
-    generator.save(Path(sys.argv[2]), told)
+    report = generator.run()
+    generator.save(Path(sys.argv[2]), report)
 
 
 if __name__ == "__main__":

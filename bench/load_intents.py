@@ -1,7 +1,7 @@
-"""What clients want, as opposed to what they send: each intent and the requests it took.
+"""The intents of clients, as opposed to their requests: each intent and the requests it took.
 
-The generator begins one for each arrival of a stream with `retries` and sends what it says. Behind
-it are the machine that ships (`observe/retry`) and the reading of answers that ships
+The generator starts one for each arrival of a stream with `retries` and sends its requests. It uses
+the shipped retry machine (`observe/retry`) and the shipped reading of answers
 (`host/client/answers`); only sockets and clocks are the generator's.
 """
 
@@ -45,17 +45,17 @@ class Course:
         self._is_looking = False
         self._attempts.step(RequestStarted(), clock.now())
 
-    def heard(
+    def answered(
         self, code: int, after_ms: int, body: bytes, now: float
     ) -> tuple[float, bytes] | None:
-        """What came of a request; when to send what next, if anything.
+        """Take the outcome of a request; return when to send what next, if anything.
 
-        Without a text it is to be resumed then.
+        Without a text, the intent is to be resumed then.
         """
         return self._go_on(self._stimulus(code, after_ms, body), now)
 
     def resume(self, now: float) -> tuple[float, bytes] | None:
-        """A pause is over; as `heard`."""
+        """Continue after a pause; returns the same as `answered`."""
         return self._go_on(Paused(), now)
 
     def _go_on(self, stimulus: Stimulus, now: float) -> tuple[float, bytes] | None:
@@ -88,7 +88,7 @@ class Course:
             return Looked(body if operation in body else None)
         if code == 404:
             return Looked()
-        return LookFailed(Unavailable(f"the look was answered {code}"), after_ms)
+        return LookFailed(Unavailable(f"the read of the outcome got {code}"), after_ms)
 
 
 class Intents:
@@ -99,7 +99,7 @@ class Intents:
         self.count: Counter[str] = Counter()
 
     def begin(self, text: bytes, look: bytes, *, is_read: bool) -> Course:
-        """One more, whose first request is to be sent now."""
+        """Start one more, whose first request is to be sent now."""
         self.count["begun"] += 1
         self.count["requests"] += 1
         return Course(self, text, look, Nature.READ if is_read else Nature.WRITE)

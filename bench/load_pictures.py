@@ -47,7 +47,7 @@ def plot_goodput(
         Curve("served", *seen.per_second(tenants & seen.good, whole)),
         Curve("refused (429)", *seen.per_second(tenants & seen.refused, whole), faint=True),
         Curve(
-            "not sent, told to wait", *seen.per_second(tenants & seen.held_back, whole), faint=True
+            "not sent, backing off", *seen.per_second(tenants & seen.held_back, whole), faint=True
         ),
         Curve("failed otherwise", *seen.per_second(failed, whole), faint=True),
     ]

@@ -1,6 +1,6 @@
-"""A server with tenants, nodes and schedulers, and the load that they are to it.
+"""A server with tenants, nodes and schedulers, and the load that they cause.
 
-Every part of `bench/load` lets `Plane.run` play its streams and looks at what came of it.
+Every part of `bench/load` lets `Plane.run` send its streams and evaluates the result.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ WORKLOADS = 200
 NODES = 100
 RENEWALS_PER_S = 1.0
 SCHEDULERS = 4
-# So many clients has each tenant.
+# The number of clients of each tenant.
 CONNECTIONS = 100
-# With every connection busy a server of one thread gains nothing by more of them.
+# With every connection busy, a server of one thread gains nothing from more of them.
 PEAK_CONNECTIONS = 6
 PEAK_S, PEAK_ROUNDS = 6.0 * SCALE, 3
 CALM_S, STORM_S, AFTER_S = 10.0 * SCALE, 30.0 * SCALE, 15.0 * SCALE
-# What happens in the first moments of a storm is in the picture, and not in the figures.
+# The first moments of a storm are in the picture, and not in the figures.
 SETTLE_S = 3.0
-# So much of the peak is a calm time.
+# The share of the peak in a calm period.
 STEADY = 0.6
-# The number of a renewal has eleven digits: three for the run, from 100 on so that none of them
-# is a leading zero, and the eight that the generator counts.
+# The number of a renewal has eleven digits: three for the run, from 100 on so that none of them is
+# a leading zero, and the eight that the generator counts.
 _RUN_FIRST = 100
 _NUMBER = 99_999_999_999
 _encode = msgspec.json.encode
 
 
 class Client(msgspec.Struct, frozen=True):
-    """Somebody with a certificate."""
+    """A client with a certificate."""
 
     name: str
     file: str
 
 
 class Plane:
-    """A server with everything that the load asks for, and its clients."""
+    """A server with all objects that the load needs, and its clients."""
 
     def __init__(self, rig: Rig, folder: Path) -> None:
         self._rig, self._folder = rig, folder
@@ -73,8 +73,8 @@ class Plane:
     def pid(self) -> int:
         process = self._rig.plane._process
         if process is None:
-            raise RuntimeError("the server runs")
-        # What starts it replaces itself by it.
+            raise RuntimeError("the server is not running")
+        # The launcher replaces itself by the server.
         return process.pid
 
     def _client(self, name: str, *groups: str) -> Client:
@@ -109,8 +109,8 @@ class Plane:
             self._leases.append((client, renewal(term)))
 
     def leases(self) -> tuple[Stream, ...]:
-        """Agents and schedulers, who renew whatever happens. For one run: the generator counts
-        from the beginning in each, and a number that is not above the last renews nothing.
+        """Agents and schedulers, which always renew. For one run: the generator counts from the
+        start in each, and a number that is not above the last one renews nothing.
         """
         self._renewing += 1
         rates = ((0.0, RENEWALS_PER_S),)
@@ -125,9 +125,9 @@ class Plane:
         seconds: float,
         meanwhile: Callable[[float], Any] | None = None,
     ) -> tuple[Results, float]:
-        """Let a generator run; what it saw, and the CPU seconds of the server meanwhile.
+        """Run a generator; return its results, and the CPU seconds of the server meanwhile.
 
-        `meanwhile` is called with the moment of the beginning, and awaited.
+        `meanwhile` is called with the time of the start, and awaited.
         """
         self._runs += 1
         plan = Load(
@@ -137,9 +137,9 @@ class Plane:
             tuple(streams),
             seed=self._runs,
         )
-        asked, told = (self._folder / f"{self._runs}.{it}" for it in ("json", "npz"))
+        asked, result = (self._folder / f"{self._runs}.{it}" for it in ("json", "npz"))
         asked.write_bytes(_encode(plan))
-        command = [sys.executable, "-m", "bench.load_generator", str(asked), str(told)]
+        command = [sys.executable, "-m", "bench.load_generator", str(asked), str(result)]
         process = await asyncio.to_thread(
             subprocess.Popen,
             [*DIE_WITH_PARENT, *command],
@@ -154,32 +154,32 @@ class Plane:
                 await meanwhile(time.monotonic())
             code = await asyncio.to_thread(process.wait, seconds + 60.0)
             if code:
-                raise RuntimeError(f"the generator has ended with {code}")
+                raise RuntimeError(f"the generator ended with code {code}")
             spent = cpu_s(self.pid) - before
         finally:
             process.kill()
             process.wait()
-        return Results(told, [it.name for it in streams]), spent
+        return Results(result, [it.name for it in streams]), spent
 
 
-# Those who renew. ---------------------------------------------------------------------------------
+# Renewals. ----------------------------------------------------------------------------------------
 
 
 def renewal(term: Term) -> bytes:
-    """A renewal whose number `numbered` puts in."""
+    """A renewal into which `numbered` inserts the number."""
     return request("POST", f"{GROUP}/terms", _encode(RenewLease(term, number=_NUMBER)))
 
 
 def numbered(text: bytes, run: int) -> Piece:
-    """The same request again and again; a renewal of a lease with a number above all before it."""
+    """The same request repeatedly; a renewal of a lease with a number above all before it."""
     return Piece("lease", text.replace(b"%d" % _NUMBER, b"%d@" % (_RUN_FIRST + run)))
 
 
-# What tenants do. ---------------------------------------------------------------------------------
+# Requests of tenants. -----------------------------------------------------------------------------
 
 
 def mix(tenant: str, lists: float = 0.1) -> tuple[Piece, ...]:
-    """Writes and reads by halves, and a few lists of everything that the tenant has."""
+    """Half writes and half reads, and a few lists of all objects of the tenant."""
     space = f"{GROUP}/namespaces/{tenant}/workloads"
     return (
         Piece("write", _patch(space), 0.45, WORKLOADS),
@@ -189,7 +189,7 @@ def mix(tenant: str, lists: float = 0.1) -> tuple[Piece, ...]:
 
 
 def intents(tenant: str, run: str) -> tuple[Piece, ...]:
-    """What can be seen of a lost answer: objects remember each write under an id of its own."""
+    """How to read the outcome of a lost answer: objects store each write's operation id."""
     space = f"{GROUP}/namespaces/{tenant}/workloads"
     head, _, body = _patch(space).partition(b"\r\n\r\n")
     operation = f"\r\nX-Holdfast-Operation: {run}-{tenant}-@\r\n\r\n".encode()
@@ -212,7 +212,7 @@ def streams(
     *,
     is_polite: bool = True,
 ) -> tuple[Stream, ...]:
-    """All tenants at these rates, and those who renew."""
+    """All tenants at these rates, and the renewals."""
     tenants = tuple(
         Stream(tenant, client.file, CONNECTIONS, mix(tenant), rates(tenant), is_polite=is_polite)
         for tenant, client in plane.tenants.items()
@@ -220,11 +220,11 @@ def streams(
     return (*tenants, *plane.leases())
 
 
-# Its peak, and what figures rest on. --------------------------------------------------------------
+# The peak, and the conditions of the figures. -----------------------------------------------------
 
 
 async def peak(plane: Plane, pieces: Callable[[str], tuple[Piece, ...]] = mix) -> float:
-    """Requests of tenants a second, with every connection busy all the time: the median of some
+    """Requests of tenants per second, with every connection always busy: the median of some
     rounds, since machines that share their processors differ by half from minute to minute.
     """
     found = []
@@ -248,11 +248,11 @@ async def peak(plane: Plane, pieces: Callable[[str], tuple[Piece, ...]] = mix) -
 def ratio(
     name: str, value_ms: float, most: float, *, services: float, goal_ms: float, **more: Any
 ) -> None:
-    """The same as a figure in milliseconds, in service times of this server in this run.
+    """A figure in milliseconds, also as service times of this server in this run.
 
-    With all connections busy it served `most` a second, so that one takes so long. A machine of
+    With all connections busy it served `most` a second, which gives the service time. A machine of
     another speed has other milliseconds and should have the same ratio: the goal is the one in
-    milliseconds at 0.4 ms a request, the machine for which that was set.
+    milliseconds at 0.4 ms per request, the machine for which that was set.
     """
     service_ms = 1_000 / most
     figure(
@@ -271,7 +271,7 @@ def ratio(
 
 
 def costs(seen: Results, spent: float) -> dict[str, Any]:
-    """What a figure rests on: the CPU of both sides, and how busy the machine was."""
+    """The conditions of a figure: the CPU of both sides, and how busy the machine was."""
     count = max(1, len(seen))
     return {
         "requests": count,

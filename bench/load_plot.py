@@ -1,7 +1,7 @@
-"""Curves over time as SVG, written by hand: a few panels below each other with one time axis.
+"""Curves over time as SVG, written without a library: panels below each other, one time axis.
 
 A picture of a load has to show three things that no single figure does: that it lasts, what comes
-before and after, and who pays. No library is worth a dependency for lines, ticks and a legend.
+before and after, and who pays. Lines, ticks and a legend are not worth a dependency.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 WIDTH, PANEL, LEFT, RIGHT, TOP, GAP, BOTTOM = 860, 200, 64, 190, 46, 44, 44
-# Told apart by those who see no colours as well: each has a dash pattern of its own.
+# Distinguishable without colours too: each curve has its own dash pattern.
 COLOURS = ("#0b62a4", "#c4501b", "#2e7d32", "#7b3fa0", "#a07400", "#00838f", "#ad1457", "#555555")
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "", "7 3", "2 3", "9 3 2 3")
 _TICKS = 6
@@ -40,7 +40,7 @@ class Panel(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A time that is shaded in all panels."""
+    """A period that is shaded in all panels."""
 
     name: str
     begin: float
@@ -74,7 +74,7 @@ def draw(
 
 
 class _Axes:
-    """The mapping of one panel from values to the picture."""
+    """The mapping of one panel from values to coordinates."""
 
     def __init__(self, panel: Panel, top: float, seconds: float) -> None:
         self._panel, self._top, self._seconds = panel, top, seconds

@@ -1,4 +1,4 @@
-"""What the generator of `bench/load` saw, as arrays, and what is asked of them."""
+"""The results of the generator of `bench/load` as arrays, and the statistics over them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Results:
-    """One run. Times are seconds since its beginning, latencies milliseconds from when due."""
+    """One run. Times are seconds since its start, latencies milliseconds from when due."""
 
     def __init__(self, path: Path, streams: list[str]) -> None:
         with np.load(path) as file:
-            told: dict[str, Any] = msgspec.json.decode(bytes(file["told"]))
-            self.began: float = told["began"]
-            self.cpu_s: float = told["cpu_s"]
-            self.took_s: float = told["took_s"]
-            # When the generator itself stood still, from and to.
-            self.pauses: list[tuple[float, float]] = [tuple(it) for it in told["pauses"]]
-            self.intents: list[dict[str, int] | None] = told["intents"]
-            self.kinds: list[str] = told["kinds"]
+            report: dict[str, Any] = msgspec.json.decode(bytes(file["report"]))
+            self.began: float = report["began"]
+            self.cpu_s: float = report["cpu_s"]
+            self.took_s: float = report["took_s"]
+            # The start and end of each pause of the generator itself.
+            self.pauses: list[tuple[float, float]] = [tuple(it) for it in report["pauses"]]
+            self.intents: list[dict[str, int] | None] = report["intents"]
+            self.kinds: list[str] = report["kinds"]
             self.streams = streams
             self.due: Array = file["due"] - self.began
             self.done: Array = file["done"] - self.began
@@ -47,13 +47,13 @@ class Results:
 
     @property
     def refused(self) -> Mask:
-        """Turned away because there was too much."""
+        """Refused because of overload."""
         found: Mask = self.code == REFUSED
         return found
 
     @property
     def held_back(self) -> Mask:
-        """Never sent, as all clients that could have were told to stay away or were busy."""
+        """Never sent, as all its clients were backing off or busy."""
         found: Mask = self.code == HELD_BACK
         return found
 
@@ -67,7 +67,7 @@ class Results:
         return found
 
     def between(self, begin_s: float, end_s: float) -> Mask:
-        """Due in this time."""
+        """Due in this period."""
         found: Mask = (self.due >= begin_s) & (self.due < end_s)
         return found
 
@@ -77,12 +77,12 @@ class Results:
         return float(np.quantile(chosen, share)) if len(chosen) else float("nan")
 
     def rate(self, mask: Mask, begin_s: float, end_s: float) -> float:
-        """So many a second were done in this time."""
+        """How many per second were done in this period."""
         done = self.done[mask]
         return float(np.count_nonzero((done >= begin_s) & (done < end_s))) / (end_s - begin_s)
 
     def done_in(self, begin_s: float, end_s: float) -> int:
-        """How many were answered in this time, whatever the answer."""
+        """How many were answered in this period, whatever the answer."""
         answered = (self.code >= 100) & (self.done >= begin_s) & (self.done < end_s)
         return int(np.count_nonzero(answered))
 
@@ -94,7 +94,7 @@ class Results:
     def per_second(
         self, mask: Mask, seconds: float, *, step_s: float = 0.5, by_due: bool = False
     ) -> tuple[list[float], list[float]]:
-        """A curve: requests a second over time."""
+        """A curve: requests per second over time."""
         edges = np.arange(0.0, seconds + step_s / 2, step_s)
         counts, _ = np.histogram((self.due if by_due else self.done)[mask], edges)
         return [float(x) for x in edges[:-1]], [float(x) for x in counts / step_s]

@@ -1,4 +1,4 @@
-"""The stall of `bench/load`: the store stands still below clients that go on."""
+"""The stall of `bench/load`: the store pauses while clients continue."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from bench.load_trace import Trace, causes
 from tests.etcd_cluster import EtcdCluster
 
 BEFORE_STALL_S, STALL_S, AFTER_STALL_S = 20.0, 30.0 if not IS_SHORT else 10.0, 90.0 * SCALE
-# Normal is what it was before, to a twentieth, over this long, with next to nobody refused.
+# Normal is the rate of before, to a twentieth, over this long, with next to no refusals.
 WINDOW_S = 5.0
-# And so it must stay for so many windows, each a second later. Not to the end of the run: a store
-# that pauses for a quarter of a second now and then, stall or not, is told of beside the figure.
+# It must stay normal for this many windows, each a second later. Not to the end of the run: a store
+# that sometimes pauses for a quarter of a second, stall or not, is reported beside the figure.
 SUSTAINED_S = 15
-# Requests that take longer are looked into one by one.
+# Requests that take longer are examined one by one.
 SLOW_MS = 150.0
 
 
 async def stall(folder: Path) -> None:
-    """The store stands still for 30 s below clients that go on."""
+    """The store pauses for 30 s while clients continue."""
     with EtcdCluster(folder / "etcd") as cluster:
         store = ("--store", "etcd://" + ",".join(cluster.endpoints))
         async with Rig(folder / "on-etcd", *store) as rig:
@@ -51,7 +51,7 @@ async def stall(folder: Path) -> None:
 async def _struck(
     plane: Plane, cluster: EtcdCluster, most: float, whole: float
 ) -> tuple[Results, float, float, float]:
-    """What was seen, the CPU seconds of the server, and when the store stopped and went on."""
+    """The results, the CPU seconds of the server, and when the store paused and continued."""
     rate = STEADY * most / len(TENANTS)
     tenants = tuple(
         Stream(
@@ -74,7 +74,7 @@ async def _struck(
     seen, spent = await plane.run((*tenants, *plane.leases()), whole, strike)
     trace.stop()
     stopped, went = (at - seen.began for at in times)
-    # What is still slow when all should be normal, and why; and how it was before.
+    # Which requests are still slow when all should be normal, and why; and the same for before.
     for name, begin, end in (("before", 2.0, stopped), ("after", went + 15.0, whole)):
         slow = causes(seen, seen.stream(*TENANTS) & seen.between(begin, end), trace, SLOW_MS)
         print(f"# slow requests {name} the stall, by cause: {slow}", file=sys.stderr)
@@ -126,14 +126,14 @@ async def _stalled(plane: Plane, cluster: EtcdCluster, most: float) -> None:
         seconds=round(whole),
         **more,
     )
-    spans = (Span("the store stands still", stopped, went),)
-    title = f"A store that stands still for {STALL_S:g} s"
+    spans = (Span("the store is paused", stopped, went),)
+    title = f"A store that is paused for {STALL_S:g} s"
     plot_latency("stall-latency", title, seen, whole, spans)
     plot_goodput("stall-goodput", title, seen, whole, spans, most)
 
 
 def normal(seen: Results, usual: float, begin: float, end: float) -> list[bool]:
-    """For each second whether everything was normal from then on for as long as a window."""
+    """For each second, whether everything was normal from then on for one window."""
     tenants = seen.stream(*TENANTS)
     found, at = [], begin
     while at + WINDOW_S <= end:
@@ -147,7 +147,7 @@ def normal(seen: Results, usual: float, begin: float, end: float) -> list[bool]:
 
 
 def recovery_s(windows: list[bool]) -> int | None:
-    """After how many seconds everything was normal, and stayed so for a while; None if never."""
+    """After how many seconds everything was normal and stayed so for a while; None if never."""
     for at in range(len(windows) - SUSTAINED_S + 1):
         if all(windows[at : at + SUSTAINED_S]):
             return at

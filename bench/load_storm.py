@@ -1,4 +1,4 @@
-"""The storms of `bench/load`: five times the peak between two calm times, and what is left."""
+"""The storms of `bench/load`: five times the peak between two calm periods, and the goodput."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from bench.load_results import Results
 from bench.run import cpu_s
 
 OVERLOAD = 5.0
-# Whoever is answered later than this has gone; what he is told then is no goodput.
+# A client waits no longer than this; a later answer is no goodput.
 USEFUL_MS = 1_000.0
 
 
 class CpuClock:
-    """What a process has been charged for, over time."""
+    """The CPU time of a process over time."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -40,7 +40,7 @@ class CpuClock:
         self.began = 0.0
 
     def watch(self, seconds: float) -> Callable[[float], Any]:
-        """Look twice a second for as long."""
+        """Take a sample twice a second for this long."""
 
         async def look(began: float) -> None:
             while time.monotonic() < began + seconds:
@@ -50,15 +50,15 @@ class CpuClock:
         return look
 
     def between(self, begin_s: float, end_s: float) -> float:
-        """CPU seconds in this time."""
+        """CPU seconds in this period."""
         inside = [cpu for at, cpu in self._seen if begin_s <= at - self.began <= end_s]
         return inside[-1] - inside[0] if inside else 0.0
 
 
 async def overload(plane: Plane, most: float) -> None:
-    """Five times the peak, between two calm times; by clients that do as they are told, or not."""
+    """Five times the peak between two calm periods; by clients that honour Retry-After, or not."""
     storm = Storm(*await _stormed(plane, most, is_polite=True), most)
-    # What the machine could do meanwhile is between what it could before and can now.
+    # The capacity of the machine during the storm lies between that of before and that of now.
     before, most = most, (most + await peak(plane)) / 2
     rude = Storm(*await _stormed(plane, most, is_polite=False), most)
     more = {
@@ -71,7 +71,7 @@ async def overload(plane: Plane, most: float) -> None:
         "load.goodput_pct",
         100 * storm.goodput / most,
         "% of the peak",
-        peer="the same with clients that never stay away",
+        peer="the same with clients that ignore Retry-After",
         peer_value=100 * rude.goodput / most,
         goal=">= 80",
         offered=OVERLOAD,
@@ -83,7 +83,7 @@ async def overload(plane: Plane, most: float) -> None:
         "load.lease_p99_ms",
         storm.lease_p99_ms(),
         "ms",
-        peer="the same with clients that never stay away",
+        peer="the same with clients that ignore Retry-After",
         peer_value=rude.lease_p99_ms(),
         goal="<= 250",
         served_pct=storm.leases_served_pct(),
@@ -95,7 +95,7 @@ async def overload(plane: Plane, most: float) -> None:
         "load.reject_p99_ms",
         storm.reject_p99_ms(),
         "ms from when it was sent",
-        peer="the same with clients that never stay away",
+        peer="the same with clients that ignore Retry-After",
         peer_value=rude.reject_p99_ms(),
         goal="<= 100",
         **more,
@@ -104,7 +104,7 @@ async def overload(plane: Plane, most: float) -> None:
     ratio("load.lease_p99", lease_ms, most, services=625, goal_ms=250, **more)
     ratio("load.reject_p99", reject_ms, most, services=250, goal_ms=100, **more)
     for name, one in (("overload", storm), ("overload-rude", rude)):
-        title = f"{OVERLOAD:g} times the peak" + (", nobody stays away" if one is rude else "")
+        title = f"{OVERLOAD:g} times the peak" + (", no client backs off" if one is rude else "")
         spans = (Span(f"{OVERLOAD:g}x", storm.begin, storm.end),)
         plot_latency(f"{name}-latency", title, one.seen, storm.whole, spans)
         plot_goodput(f"{name}-goodput", title, one.seen, storm.whole, spans, most)
@@ -124,7 +124,7 @@ async def _stormed(
 
 
 class Storm:
-    """What came of one storm between two calm times."""
+    """The results of one storm between two calm periods."""
 
     begin, end = CALM_S, CALM_S + STORM_S
     whole = CALM_S + STORM_S + AFTER_S
@@ -137,7 +137,7 @@ class Storm:
 
     @property
     def goodput(self) -> float:
-        """Good answers a second that came in time after they were asked for."""
+        """Good answers per second that came in time after the request was sent."""
         took_ms = 1e3 * (self.seen.done - self.seen.sent)
         useful = self.seen.good & (took_ms <= USEFUL_MS) & self.tenants
         return self.seen.rate(useful, self.begin + SETTLE_S, self.end)
@@ -158,7 +158,7 @@ class Storm:
         return _quantile(took_ms, 0.99) if len(took_ms) else 0.0
 
     def costs(self) -> dict[str, Any]:
-        """What the server spends on an answer, in the calm and in the storm."""
+        """The server's CPU time for an answer, in the calm and in the storm."""
         calm, storm = (1.0, self.begin), (self.begin + SETTLE_S, self.end)
         each = [
             round(1e6 * self._clock.between(*it) / max(1, self.seen.done_in(*it)))

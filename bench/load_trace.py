@@ -1,10 +1,10 @@
-"""Why single requests of `bench/load` were slow: who stood still at that time, and for what.
+"""Why single requests of `bench/load` were slow: which process was not running, and why.
 
-Every 20 ms it is read what the kernel counts for a process (`/proc/PID/schedstat`): the time it ran
-and the time it was ready and had to wait for a processor. The generator tells of its own pauses. A
-slow request is put down to the first cause of these that was there while it was under way:
+Every 20 ms this reads what the kernel counts for a process (`/proc/PID/schedstat`): the time it ran
+and the time it was ready and had to wait for a processor. The generator reports its own pauses. A
+slow request is attributed to the first of these causes that was present while it was in flight:
 
-    generator   the generator itself did not come round to its sockets
+    generator   the generator itself did not serve its sockets
     processor   the server was ready to run, and others had the processor
     computing   the server ran all the time: it computed something long, such as a collection of
                 garbage or a large group
@@ -23,13 +23,13 @@ import msgspec
 from bench.load_results import Mask, Results
 
 EVERY_S = 0.02
-# A cause counts if it lasted for so much of the time that the request was under way.
+# A cause counts if it lasted for this share of the time that the request was in flight.
 SHARE = 0.3
 _NS = 1e-9
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """What a process did in a moment, in seconds."""
+    """The activity of a process in one interval, in seconds."""
 
     begin: float
     end: float
@@ -68,7 +68,7 @@ class Trace:
             before = now
 
     def inside(self, begin: float, end: float) -> tuple[float, float]:
-        """For how much of this time it ran, and waited for a processor."""
+        """How much of this period it ran, and waited for a processor."""
         ran = delayed = 0.0
         for it in self.slices:
             common = min(end, it.end) - max(begin, it.begin)

@@ -37,9 +37,9 @@ from holdfast.model.registry import kind_named
 from holdfast.model.validation import validate
 from tests.hostile import DOCUMENTS, Hostile
 
-# What an object of everyday size takes on the wire; the figures speak of this size.
+# The size of an ordinary object on the wire; the figures are for this size.
 BYTES_WANTED = range(1_400, 1_600)
-# CPU time of one call is noisy upwards only, so the best of a few is the cost.
+# Noise only adds to the CPU time of a call, so the best of a few is the cost.
 HOSTILE_SAMPLES = 3
 
 
@@ -107,7 +107,7 @@ def answer(document: Hostile, data: bytes) -> None:
 
 
 def unguarded(data: bytes) -> None:
-    """What the bare parser does with it, without any limit."""
+    """The work of the bare parser on it, without any limit."""
     try:
         msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -7,14 +7,15 @@ github.com/hkust-adsl/kubernetes-scheduler-simulator. The files are not part of 
 HOLDFAST_BENCH_DATA names a directory with a folder `openb` that holds them.
 
 Every pod is tried once, in the published order, and dropped if it fits nowhere; nothing leaves or
-moves. At arrived load k % of all GPUs, allocation is what the pods that were placed hold. Nodes and
+moves. At an arrived load of k % of all GPUs, allocation is what the placed pods hold. Nodes and
 pods are those of the trace, but every decision is the scheduler's: the fleet's columns, its filters
-and its scorers, with the placement assumed. FGD and BestFit are scorers beside its own, with the
-trace's order of nodes among equals, so that their curves beside the published ones check the way.
+and its scorers, with the placement assumed. FGD and BestFit are further scorers, with the trace's
+order of nodes among equals, so that comparing their curves with the published ones checks the
+method.
 
-What each knows: FGD is given the frequent kinds of pods (95 % of them); `default` is the scheduler
-with its usual weights and a policy that says what to expect, and `online` without any policy, so
-that it learns from the pods that came so far. Both draw lots among equal nodes. None looks ahead,
+FGD gets the mix of the frequent kinds of pods (95 % of them). `default` is the scheduler with its
+usual weights and a policy that states the expected mix, and `online` has no policy, so that it
+learns from the pods that came so far. Both choose at random among equal nodes. None looks ahead,
 and none moves or stops anything.
 """
 
@@ -128,7 +129,7 @@ def _print_ours(name: str, knows: str, runs: dict[str, Run], peers: dict[str, Ru
 
 
 def _print_variations(folder: Path) -> None:
-    """One line for each list as soon as it is played: all of them take several minutes."""
+    """One line for each list as soon as it is done: all of them take several minutes."""
     for pods in variations(folder, VARIATION_SEED):
         peer, *ours = (play(pods, policy(pods)) for policy in (fgd, default, online))
         gains: dict[str, Any] = {

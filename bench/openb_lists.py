@@ -1,8 +1,8 @@
-"""The published GPU trace, and other lists of pods made from it: read and made for `openb`.
+"""The published GPU trace, and other lists of pods derived from it, for `openb`.
 
 A policy that was chosen on one list could be fitted to it. So `variations` changes one thing at a
 time, by seed: the order, the kinds, the share of fractions, of whole nodes and of pods without GPU,
-the models that pods insist on, the fleet, and once all pods for made-up ones.
+the models that pods require, the fleet, and once all pods for synthetic ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOAD_MAX = 1.31
 
 @dataclass(frozen=True)
 class TraceNode:
-    """A node of the trace, when nothing runs there; memory in MiB, like that of pods."""
+    """An empty node of the trace; memory in MiB, like that of pods."""
 
     cpu_milli: int
     memory: int
@@ -33,7 +33,7 @@ class TraceNode:
 
 @dataclass(frozen=True)
 class PodList:
-    """Nodes, all pods (what a given mix is counted from), and the order in which they arrive."""
+    """Nodes, all pods (which define a given mix), and the order in which they arrive."""
 
     name: str
     nodes: list[TraceNode]
@@ -153,7 +153,7 @@ def _blend(
 
 
 def _insisting(pod: GpuDemand, rng: random.Random) -> GpuDemand:
-    """A pod that takes some models only, in about the shares of the trace's own such lists."""
+    """A pod that accepts only some models, in about the shares of the trace's own such lists."""
     if not pod.devices:
         return pod
     if pod.is_fraction:
@@ -182,7 +182,7 @@ def _resized(pods: list[GpuDemand], rng: random.Random) -> list[GpuDemand]:
 
 
 def _made_up(rng: random.Random) -> GpuDemand:
-    """Round numbers that have nothing to do with the trace."""
+    """Round numbers that are unrelated to the trace."""
     chance = rng.random()
     if chance < 0.45:
         milli = rng.choice([100, 200, 250, 300, 400, 500, 600, 700, 800])

@@ -1,7 +1,7 @@
-"""One list of pods through the scheduler's own decisions: played for `openb`.
+"""One list of pods through the scheduler's own decisions, for `openb`.
 
-Each pod becomes a replica that the fleet is told of; `propose` decides on the columns, filters and
-scorers of a real scheduler, its place is assumed, and then the binding is seen.
+Each pod becomes a replica that is added to the fleet; `propose` decides with the columns, filters
+and scorers of a real scheduler, its placement is assumed, and then the binding is observed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TENANT = Tenant(ObjectMeta(name="acme"))
 
 @dataclass(frozen=True)
 class Way:
-    """How to pack: the scheduler's own way, or that of a scorer, and the mix that it is told."""
+    """How to pack: the scheduler's own way, or that of a scorer, and the mix that it gets."""
 
     scorer: Make | None = None
     mix: Mix | None = None
@@ -55,14 +55,14 @@ class Way:
 
 @dataclass
 class Run:
-    """One list played one way."""
+    """The result of one list with one way to pack."""
 
     alloc: dict[int, float] = field(default_factory=dict)
     decisions_per_s: float = 0.0
 
 
 class Things:
-    """One tenant, and nothing else to look up."""
+    """One tenant and no other objects."""
 
     def get(self, plural: str, namespace: str, name: str) -> Any:
         return TENANT if plural == "tenants" else None
@@ -84,7 +84,7 @@ def play(pods: PodList, way: Way) -> Run:
             spec = templates[demand] = _spec(demand, f"w{len(templates)}")
         name = f"{spec.workload}-{number}-0"
         replica = Replica(ObjectMeta(name=name, namespace="acme", uid=name), spec=spec)
-        # Time on the CPU: others who use this machine are no cost of a decision.
+        # CPU time: the load of other users is not a cost of a decision.
         began = time.process_time()
         view.fleet.notice(ObjectChange("replicas", None, replica))
         found = propose(view, replica, NOW, rng, verdict_cache)
@@ -92,7 +92,7 @@ def play(pods: PodList, way: Way) -> Run:
             view.fleet.assume(name, ("acme", name), found.node, found.held, 0)
         spent_s += time.process_time() - began
         if isinstance(found, Proposal):
-            # News of the binding, which end the assumption.
+            # The event of the binding, which ends the assumption.
             view.fleet.notice(ObjectChange("replicas", replica, _bound(replica, found)))
         arrived += demand.gpu_milli
         used += demand.gpu_milli if isinstance(found, Proposal) else 0
@@ -110,7 +110,7 @@ def _plane(pods: PodList, way: Way) -> tuple[View, VerdictCache]:
         return View(fleet, Things(), policy=policy), VerdictCache()
     packing = Packing(way.scorer, {GPU: way.mix or ()})
     scorers = Scorer("peer", packing.score, packs=packing), Scorer("order", _order(pods))
-    # Whole points of the one outweigh all of the other.
+    # Whole points of the first outweigh all of the second.
     weights = SchedulerPolicySpec(weights={"peer": 100, "order": 1})
     policy = SchedulerPolicy(ObjectMeta(name="peer"), spec=weights)
     return View(fleet, Things(), policy=policy), VerdictCache(scorers=scorers)
@@ -122,7 +122,7 @@ def _order(pods: PodList) -> Any:
     scores = 99.0 * (1.0 - ranks / (ranks.max() + 1.0))
 
     def order(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
-        # Nodes became known in the order of their rows.
+        # Nodes were added in the order of their rows.
         found: Floats = scores[rows]
         return found
 

@@ -1,7 +1,7 @@
-"""A whole scheduler against an authority that is played: what a bind costs it, without a network.
+"""A whole scheduler against a fake authority: the cost of a bind, without a network.
 
-The authority says yes to everything, and tells of each bind by the scheduler's own streams, as a
-server would. Only the time inside the scheduler's steps counts. `bench/decisions.py` prints it.
+The authority accepts everything, and reports each bind on the scheduler's own streams, as a server
+would. Only the time inside the scheduler's steps counts. `bench/decisions.py` prints it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.model.time import Instant
 from holdfast.observe.watch_events import Get, GetResult, Present, Reached
 from holdfast.propose.scheduler import Scheduler
 
-# News and answers that come to a component in one piece.
+# The number of events and answers that reach a component in one batch.
 PIECE = 256
 
 
@@ -46,8 +46,8 @@ class Played:
             "tenants": [Tenant(ObjectMeta(name=name)) for name in tenants],
         }
         for plural, stream in self.streams.items():
-            told = tuple(Present(obj, 1) for obj in listed.get(plural, ()))
-            self.step(Pushed(stream, (*told, Reached(1, ends_list=True))))
+            events = tuple(Present(obj, 1) for obj in listed.get(plural, ()))
+            self.step(Pushed(stream, (*events, Reached(1, ends_list=True))))
         self.settle()
 
     def step(self, stimulus: Any) -> None:
@@ -61,14 +61,14 @@ class Played:
                 self.streams[effect.body.plural] = effect.stream
 
     def submit(self, replicas: list[Replica]) -> None:
-        """New replicas, told as a server tells them."""
+        """Deliver new replicas as a server does."""
         self.revision += 1
         for replica in replicas:
             self.replicas[replica.metadata.uid] = replica
         self._tell(replicas)
 
     def settle(self, rounds_max: int = 10_000) -> None:
-        """Answer everything until nothing is asked any more."""
+        """Answer all requests until there are none."""
         for _ in range(rounds_max):
             asked, self.asked = self.asked, []
             if not asked:
@@ -88,11 +88,11 @@ class Played:
         stream = self.streams["replicas"]
         for start in range(0, len(replicas), PIECE):
             piece = replicas[start : start + PIECE]
-            # Each write has a revision of its own.
+            # Each write has its own revision.
             first = self.revision + 1
             self.revision += len(piece)
-            told = tuple(Present(obj, first + n) for n, obj in enumerate(piece))
-            self.step(Pushed(stream, (*told, Reached(self.revision))))
+            events = tuple(Present(obj, first + n) for n, obj in enumerate(piece))
+            self.step(Pushed(stream, (*events, Reached(self.revision))))
 
     def _answer(self, request: Any, bound: list[Replica]) -> Any:
         match request:

@@ -1,4 +1,4 @@
-"""What it costs to ask whether somebody may: a bind, a person by a binding, and a server's view."""
+"""The cost of authorization: of a bind, of a person with a role binding, and of a server's view."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def main() -> None:
     on = draft()
     scheduler = Context(who.scheduler("one"), Instant(0, 0), random.Random(1))
     bind = Bind(Target("acme", "web-0-0", "uid", 1), "node-a", "uid", Term("scheduler:one", 1))
-    # What any door at all costs: to know the caller and to look one thing up for him.
+    # The minimum of any check: identify the caller and look one thing up.
     open_to = {scheduler.identity: True}
     for name, ask, goal in (
         ("commit.authorise_bind_us", lambda: request_refusal(on, scheduler, bind), "<= 3"),

@@ -1,10 +1,10 @@
-"""Running work on real agents: submit to running, starts a second, and what an idle node costs.
+"""Running work on real agents: submit to running, starts per second, and the cost of an idle node.
 
-The plane is real: a server on SQLite, scheduler, controllers and four agents as processes of their
-own over TLS, all on the cores of this machine together with this generator. A start counts when a
-watch has told that the replica is Running. Memory is RSS as the kernel tells it in smaps_rollup, in
-which pages that processes share count for each of them; PSS, which divides those, stands beside it.
-CPU is what the process itself was charged for, so that other users of the machine do not count.
+The plane is real: a server on SQLite, a scheduler, controllers and four agents as separate
+processes over TLS, all on the cores of this machine together with this generator. A start counts
+when a watch has reported the replica as Running. Memory is RSS from the kernel's smaps_rollup, in
+which shared pages count for each process; the figure also has PSS, which divides them. CPU is the
+time of the process itself, so that other users of the machine do not count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.live.plane_process import workload
 from tests.live.whole_plane import WholePlane
 
 NODES = ("n1", "n2", "n3", "n4")
-# Not what the machine has but what it is said to have: idle work needs neither.
+# Declared capacity, not that of the machine: idle work needs neither.
 CAPACITY = ("--capacity", "cpu=64", "--capacity", "memory=64Gi", "--gpus", "none")
 SAMPLES = 100
 STARTS = 400
@@ -67,12 +67,12 @@ async def submit_to_running(plane: WholePlane, watched: Watched) -> list[float]:
         taken.append(1e3 * (time.perf_counter() - began))
         await plane.client.delete(Workload, name, "default")
         await watched.until(lambda: not watched.seen or None)
-    # The first one finds connections to be made and code to be read.
+    # The first one opens connections and loads code.
     return taken[1:]
 
 
 async def starts(plane: WholePlane, watched: Watched) -> tuple[float, dict[str, float]]:
-    """Starts a second from submission to the last start, and CPU ms of each part for one."""
+    """Starts per second from submission to the last start, and CPU ms of each part for one."""
     before = {name: cpu_s(part.pid) for name, part in plane.parts.items()}
     began = time.perf_counter()
     await plane.client.create(service("many", STARTS))
@@ -87,7 +87,7 @@ async def starts(plane: WholePlane, watched: Watched) -> tuple[float, dict[str, 
 
 
 def cpu_s(pid: int) -> float:
-    """What a process and its dead children were charged for."""
+    """The CPU time of a process and its ended children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(int(it) for it in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
@@ -102,9 +102,9 @@ def memory_kb(pid: int) -> tuple[int, int]:
 
 
 async def idle(plane: WholePlane, node: str) -> float:
-    """Per cent of one core that an agent takes while nothing happens."""
+    """Percent of one core that an agent uses while nothing happens."""
     pid = plane.parts[node].pid
-    # What the starts left behind is done by then.
+    # By then the work that the starts left behind is done.
     await asyncio.sleep(2.0)
     before, began = cpu_s(pid), time.perf_counter()
     await asyncio.sleep(IDLE_S)

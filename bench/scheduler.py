@@ -3,18 +3,19 @@
 A server (TLS, SQLite with a sync for each commit), a scheduler, controllers and the generator share
 the cores of this machine. Creating the replicas is part of the time. Each shape is measured twice:
 as one Workload that the controller expands (`workloads`, which the goal is for), and as batches of
-replicas that the generator creates in the controller's place (`births`). Nodes are hollow: nobody
-hears of them after their registration, so of the controllers only those of workloads and of their
-status are run. The peer is kube-scheduler as it is quoted in the file of shapes, whose pods were
-created as `births` are.
+replicas that the generator creates in place of the controller (`births`). Nodes are hollow: they
+send nothing after their registration, so of the controllers only those of workloads and of their
+status run. The peer is kube-scheduler as quoted in the file of shapes, whose pods were created as
+`births` are.
 
 HOLDFAST_BENCH_DATA names the folder with the shapes. HOLDFAST_BENCH_SHAPES, if set, says which of
 them to run, such as `basic-500,idle`, or `basic-500:births` for one way only: half a minute each.
 
 Each figure shows the load of the machine, the microseconds of processor time that each process used
-for a replica, and by `allowed` how many a second these would let two cores bind that nobody else
-uses. On a busy machine that is the figure to look at; `queued` is how many processes of ours waited
-for a core on average. What is missing on an idle one is time in which everybody waited for news.
+for a replica, and as `allowed` how many binds per second this would permit on two cores without
+other load. On a busy machine that is the figure to look at; `queued` is how many of our processes
+waited for a core on average. On an idle machine, the difference between the two rates is time in
+which all processes waited for events.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from bench.scheduling.shapes import Book, Shape, book
 from bench.scheduling.spending import rss_mb
 from tests.etcd_cluster import EtcdCluster
 
-# Bound replicas a second.
+# Bound replicas per second.
 GOALS = {
     "basic-500": 3_500,
     "basic-5000": 2_500,
@@ -49,8 +50,8 @@ GOALS = {
     "unschedulable-5000": 2_100,
     "mixed-5000": 1_500,
 }
-# At 500 nodes the shape's own thousand are over before the processes are warm. With those that are
-# there before, these are as many as the nodes can take.
+# At 500 nodes the shape's own thousand replicas are over before the processes are warm. With those
+# that exist before, this is as many as the nodes can hold.
 BASIC_500_MEASURED = 19_500
 ETCD_GOAL = 1_000
 IDLE_GOAL_MS = 20
@@ -133,7 +134,7 @@ def _shape(book_: Book, name: str) -> Shape:
 
 
 async def undecided(folder: Path, book_: Book) -> None:
-    """The same plane with a scheduler that takes nodes in turn: what all but deciding allows."""
+    """The same plane with a scheduler that takes nodes in turn: the bound without deciding."""
     shape = book_.shape("basic-5000")
     for way in WAYS:
         ran = await run(folder / f"blind-{way}", shape, way, scheduler=BLIND)
@@ -141,7 +142,7 @@ async def undecided(folder: Path, book_: Book) -> None:
 
 
 async def idle(folder: Path, book_: Book) -> None:
-    """One replica at a time, when there is nothing else to do."""
+    """One replica at a time on an idle plane."""
     shape = book_.shape("basic-5000", measured=IDLE_COUNT)
     async with Rig(folder / "idle") as rig:
         await rig.fill(shape)
@@ -199,7 +200,7 @@ async def memory(folder: Path, book_: Book) -> None:
 
 
 async def deciding(folder: Path, book_: Book) -> None:
-    """The scheduler's thinking alone, in this process."""
+    """The scheduler's decisions alone, in this process."""
     decisions.decisions()
 
 
@@ -213,13 +214,13 @@ EXTRAS = {
 
 
 async def end_to_end(folder: Path, book_: Book) -> None:
-    """All of it, or what was chosen."""
+    """Measure everything, or what was chosen."""
     everything = (*GOALS, *EXTRAS)
     chosen = os.environ.get("HOLDFAST_BENCH_SHAPES", ",".join(everything)).split(",")
     wanted = [name.partition(":") for name in chosen]
     for name, _, way in wanted:
         if name not in everything or way not in ("", *WAYS) or (way and name in EXTRAS):
-            sys.exit(f"no {name}{way and ':'}{way}; there are: {', '.join(everything)}")
+            sys.exit(f"unknown shape {name}{way and ':'}{way}; there are: {', '.join(everything)}")
     for name, _, way in wanted:
         if name in EXTRAS:
             await EXTRAS[name](folder, book_)

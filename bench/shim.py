@@ -1,8 +1,8 @@
-"""What it costs to hold work by a shim: starts a second, memory, lateness at the deadline.
+"""The cost of running work under a shim: starts per second, memory, delay at the deadline.
 
-Four agents, each a process of its own, start work side by side. Starts stand beside the bare starts
-of the same program by the same number of processes; memory beside a keeper for each replica in
-Python, and beside one keeper for all of them, which is what a shim replaces (docs/adr/0046).
+Four agents, each a separate process, start work in parallel. The peer of starts is bare starts of
+the same program by the same number of processes; that of memory is a supervisor for each replica in
+Python, and one for all of them, which is what a shim replaces (docs/adr/0046).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DEADLINES = 50
 GRACE_MS = 50
 PATIENCE_S = 60.0
 WORK = ("sleep", "300")
-# The least that a keeper of one replica does: hold a timer, a socket and a child, and wait.
+# The least that a supervisor of one replica does: hold a timer, a socket and a child, and wait.
 _KEEPER = """
 import os, select, signal, socket, subprocess, sys
 line = socket.socket(socket.AF_UNIX)
@@ -37,7 +37,7 @@ child = subprocess.Popen(["sleep", "300"])
 print(child.pid, flush=True)
 select.poll().poll(300_000)
 """
-# The least that one keeper of all replicas does.
+# The least that one supervisor of all replicas does.
 _ONE_FOR_ALL = """
 import subprocess, sys, time
 began = time.perf_counter()
@@ -57,19 +57,19 @@ def _resident_kb(pid: int) -> int:
 
 
 class _Agent:
-    """A runtime whose news is counted."""
+    """A runtime whose stimuli are counted."""
 
     def __init__(self, folder: Path) -> None:
         self.attempts = AttemptFolders(folder)
         self.runtime = NodeRuntime(folder, node="bench")
-        self.told: dict[type, set[Attempt]] = {Launched: set(), Exited: set()}
+        self.seen: dict[type, set[Attempt]] = {Launched: set(), Exited: set()}
         self._news = asyncio.Event()
 
     async def start(self) -> None:
         await self.runtime.start(self._post, self._fail)
 
     def _post(self, stimulus: Launched | Exited) -> None:
-        self.told.setdefault(type(stimulus), set()).add(stimulus.attempt)
+        self.seen.setdefault(type(stimulus), set()).add(stimulus.attempt)
         self._news.set()
 
     def _fail(self, bug: BaseException) -> None:
@@ -77,7 +77,7 @@ class _Agent:
 
     async def until(self, kind: type, count: int) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while len(self.told[kind]) < count:
+            while len(self.seen[kind]) < count:
                 self._news.clear()
                 await self._news.wait()
 
@@ -94,14 +94,14 @@ class _Agent:
         self.runtime.performers[Launch](launch)
 
     async def end(self) -> None:
-        for attempt in self.told[Launched] - self.told[Exited]:
+        for attempt in self.seen[Launched] - self.seen[Exited]:
             self.runtime.performers[Halt](Halt(attempt, 0))
-        await self.until(Exited, len(self.told[Launched]))
+        await self.until(Exited, len(self.seen[Launched]))
         await self.runtime.stop()
 
 
 async def _one_agent(folder: str) -> None:
-    """Be one of several agents: wait for the word, start everything, say how long it took."""
+    """Act as one of several agents: wait for the signal, start everything, print the time."""
     agent = _Agent(Path(folder))
     await agent.start()
     print("ready", flush=True)
@@ -116,7 +116,7 @@ async def _one_agent(folder: str) -> None:
 
 
 def together(command: list[str]) -> float:
-    """Starts a second of several processes that start work at the same time."""
+    """Starts per second of several processes that start work at the same time."""
     running = [
         subprocess.Popen(
             [*command, str(index)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -175,13 +175,13 @@ async def _memory_and_lateness(folder: Path) -> None:
     for number in range(STARTS_EACH):
         agent.launch(number, 300_000)
     await agent.until(Launched, STARTS_EACH)
-    states = [agent.attempts.look(attempt).state for attempt in agent.told[Launched]]
+    states = [agent.attempts.look(attempt).state for attempt in agent.seen[Launched]]
     ours = statistics.median(_resident_kb(state.shim.pid) for state in states if state)
     figure(
         "shim.resident_kb",
         ours,
         "KB",
-        peer="a keeper for each replica in Python",
+        peer="a supervisor for each replica in Python",
         peer_value=_keeper_kb(),
         goal="<= 3072",
         isolation=next(state.isolation for state in states if state),
@@ -201,7 +201,7 @@ async def _memory_and_lateness(folder: Path) -> None:
 
 
 async def _lateness(folder: Path) -> list[float]:
-    """How long after the deadline everything was gone and written down."""
+    """How long after the deadline everything had ended and was recorded."""
     agent = _Agent(folder)
     await agent.start()
     deadline_ms = monotonic_ms() + 2_000
@@ -209,7 +209,7 @@ async def _lateness(folder: Path) -> list[float]:
         agent.launch(number, deadline_ms - monotonic_ms())
     await agent.until(Exited, DEADLINES)
     ahead_ms = time.time_ns() // 1_000_000 - monotonic_ms()
-    ends = [agent.attempts.look(attempt).exit for attempt in agent.told[Exited]]
+    ends = [agent.attempts.look(attempt).exit for attempt in agent.seen[Exited]]
     await agent.runtime.stop()
     return [float(end.ended_ms - ahead_ms - deadline_ms) for end in ends if end is not None]
 
@@ -218,7 +218,7 @@ def _keeper_kb() -> float:
     with subprocess.Popen(
         [sys.executable, "-S", "-E", "-c", _KEEPER], stdout=subprocess.PIPE, text=True
     ) as keeper:
-        invariant(keeper.stdout is not None, "the keeper has no output")
+        invariant(keeper.stdout is not None, "the supervisor has no output")
         child = int(keeper.stdout.readline()) if keeper.stdout is not None else 0
         resident = _resident_kb(keeper.pid)
         keeper.kill()
@@ -227,7 +227,7 @@ def _keeper_kb() -> float:
 
 
 def _one_for_all_kb() -> float:
-    """The share of one replica in a keeper of all of them."""
+    """The share of one replica in a supervisor of all of them."""
     with subprocess.Popen(
         [sys.executable, "-S", "-E", "-c", _ONE_FOR_ALL, str(STARTS_EACH)],
         stdin=subprocess.PIPE,

@@ -1,10 +1,9 @@
-"""How much virtual time the simulator's core passes per minute of CPU, with 20 chatty machines.
+"""The virtual time that the simulator's core passes per minute of CPU, with 20 busy machines.
 
-The machines do next to nothing, so that the figure is the core's own price: 20 nodes heartbeat
+The machines do next to nothing, so that the figure is the cost of the core: 20 nodes heartbeat
 every 3 s through two servers, each writes its status once a minute, a controller watches the store
-and lists it every 30 s, faults strike all the while, and checkers look on after every event and
-every commit. The bound is the same number of events through a bare heap that calls a function
-which does nothing.
+and lists it every 30 s, faults happen all the time, and checkers run after every event and every
+commit. The bound is the same number of events through a bare heap that calls an empty function.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ REPEAT = 5
 
 
 class Node:
-    """Heartbeats through a server; every now and then the beat carries its status."""
+    """Sends heartbeats through a server; some of them carry its status."""
 
     def __init__(self, seat: Seat) -> None:
         self._rng = seat.rng
@@ -92,7 +91,7 @@ class Front:
 
 
 class Controller:
-    """Watches all nodes, and lists them now and then."""
+    """Watches all nodes, and lists them periodically."""
 
     def __init__(self, seat: Seat) -> None:
         self.revision = 0
@@ -122,7 +121,7 @@ class Controller:
 
 
 class Onlooker(Checker):
-    """As much work after every event and commit as a cheap invariant does."""
+    """Does as much after every event and commit as a cheap invariant does."""
 
     def __init__(self) -> None:
         self._revision = 0
@@ -177,7 +176,7 @@ def _nothing(_number: int, _a: object, _b: object) -> None:
 
 
 def bare_heap(events: int) -> None:
-    """The least that any simulator of this shape does for so many events."""
+    """The minimum that a simulator of this shape does for this many events."""
     numbers = itertools.count()
     heap: list[tuple[int, int, Callable[[int, object, object], None], object, object]] = [
         (place, next(numbers), _nothing, None, None) for place in range(2 * NODES)

@@ -1,4 +1,4 @@
-"""Stores: durable transactions a second, watch fan-out, opening; beside the disk and raw SQLite.
+"""Stores: durable transactions per second, watch fan-out, opening; with the disk and raw SQLite.
 
 The embedded store is measured on the disk that holds the temporary folder; set TMPDIR to choose
 another. `bench/store_etcd.py` adds the figures of etcd to the same run where there is one.
@@ -45,7 +45,7 @@ def key(number: int) -> str:
 
 
 def syncs(folder: Path) -> float:
-    """Syncs a second of one page, one after another: what one caller alone can hope for."""
+    """Syncs per second of one page, one after another: the bound for one caller."""
     fd = os.open(folder / "syncs", os.O_CREAT | os.O_RDWR)
     page = os.urandom(4096)
     began, count = time.perf_counter(), 0
@@ -60,7 +60,7 @@ def syncs(folder: Path) -> float:
 def raw_groups(folder: Path, size: int) -> tuple[float, float]:
     """Raw SQLite: the same rows, groups of this size, no compares, no callers. Rate and p99 in ms.
 
-    This is the bound: what is left of it is what compares, threads and callers cost.
+    This is the bound: the difference to it is the cost of compares, threads and callers.
     """
     path = folder / f"raw-{size}.db"
     schema.create(path)
@@ -232,7 +232,7 @@ async def fan_out() -> float:
 
 
 async def queue_each() -> float:
-    """The usual way: each watcher has a queue, each event is put into all of them."""
+    """The usual way: each watcher has a queue, and each event goes into all of them."""
     queues = [asyncio.Queue[bytes]() for _ in range(WATCHERS)]
 
     async def read(queue: asyncio.Queue[bytes]) -> None:
@@ -281,7 +281,7 @@ async def fill(path: Path) -> None:
 
 
 async def open_and_list(path: Path) -> None:
-    """Runs in a process of its own, so that what it prints is memory that opening takes."""
+    """Runs in its own process, so that it prints only the memory that opening takes."""
     before = resident_mb()
     began = time.perf_counter()
     store = await SqliteStore.open(path)
@@ -308,8 +308,8 @@ def open_figure(folder: Path) -> None:
     path = folder / "objects.db"
     asyncio.run(fill(path))
     run = [sys.executable, "-m", "bench.store", "open-and-list", str(path)]
-    told = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
-    opened_s, before, opened, listed, first_s, second_s = map(float, told)
+    printed = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
+    opened_s, before, opened, listed, first_s, second_s = map(float, printed)
     connection = apsw.Connection(str(path))
     began = time.perf_counter()
     rows = connection.execute("SELECT key, id, created FROM current").fetchall()
@@ -334,10 +334,10 @@ def open_figure(folder: Path) -> None:
 
 
 def etcd_figures() -> None:
-    """Where the etcd client and its benchmark are installed; that says itself what it lacks."""
+    """Run it if the etcd client and its benchmark are installed; it reports what it lacks."""
     for name in ("grpc", "bench.store_etcd"):
         if importlib.util.find_spec(name) is None:
-            print(f"no figures of etcd: there is no {name}", file=sys.stderr)
+            print(f"no figures of etcd: {name} is not installed", file=sys.stderr)
             return
     importlib.import_module("bench.store_etcd").main()
 

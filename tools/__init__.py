@@ -1,1 +1,1 @@
-"""Tools for those who work on Holdfast itself; `make help` lists the ways in."""
+"""Tools for the development of Holdfast; `make help` lists the targets that run them."""

@@ -2,8 +2,8 @@
 
 A fresh environment gets the newest versions that pyproject.toml allows; with `--keep` those of the
 file stay where they still fit. Each line has the hashes of the wheels for every Python and machine
-that Holdfast supports, as the package index tells them, so that `make install` takes in nothing
-that was not locked here. Run the tests before committing what changed.
+that Holdfast supports, as the package index states them, so that `make install` installs nothing
+that was not locked here. Run the tests before committing the result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEADING = (
 )
 PYTHONS = ("3.11", "3.12", "3.13")
 MACHINES = ("x86_64", "aarch64")
-# Older tags are named as well: a wheel says the oldest system that it runs on.
+# Older tags are listed as well: a wheel names the oldest system that it runs on.
 TAGS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_26", "manylinux_2_17", "manylinux2014")
 _PIN = re.compile(r"^([A-Za-z0-9._-]+==[^ \\;]+)")
 
@@ -43,7 +43,7 @@ def pins(text: str) -> Iterator[str]:
 
 
 def rendered(locked: Iterable[str], hashes: Hashes) -> str:
-    """The file. Raises ValueError for a package of which no file is known."""
+    """The text of the file. Raises ValueError for a package without any known file."""
     parts = [HEADING]
     for pin in sorted(locked, key=str.casefold):
         known = sorted(hashes.get(normal(pin), ()))
@@ -65,7 +65,7 @@ def reported(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
         about, origin = item["metadata"], item["download_info"]
         known = origin["archive_info"].get("hashes", {}).get("sha256")
         if known is None:
-            # A directory of wheels has no index that tells their hashes.
+            # A directory of wheels has no index with their hashes.
             data = Path(unquote(urlsplit(origin["url"]).path)).read_bytes()
             known = hashlib.sha256(data).hexdigest()
         yield normal(f"{about['name']}=={about['version']}"), known
@@ -77,7 +77,7 @@ def _pip(python: Path, *arguments: str) -> str:
 
 
 def _files(python: Path, scratch: Path, wanted: list[str], version: str, machine: str) -> Hashes:
-    """The wheels of these pins for one Python and machine; of some there may be none."""
+    """The wheels of these pins for one Python and machine; some may have none."""
     file = scratch / "report.json"
     places = [word for tag in TAGS for word in ("--platform", f"{tag}_{machine}")]
     try:
@@ -91,7 +91,7 @@ def _files(python: Path, scratch: Path, wanted: list[str], version: str, machine
         if len(wanted) == 1:
             print(f"no wheel of {wanted[0]} for Python {version} on {machine}", file=sys.stderr)
             return {}
-        # One that has none fails all: by halves, so that the others are found soon.
+        # One pin without a wheel fails the whole call: halve, so that the others are found soon.
         half = len(wanted) // 2
         parts = (wanted[:half], wanted[half:])
         return merged(_files(python, scratch, part, version, machine) for part in parts)
@@ -111,7 +111,7 @@ def merged(parts: Iterable[Hashes]) -> Hashes:
 
 
 def lock(scratch: Path, *, keep: bool) -> str:
-    """What the file should say."""
+    """The text that the file should have."""
     subprocess.run([sys.executable, "-m", "venv", str(scratch / "venv")], check=True)
     python = scratch / "venv" / "bin" / "python"
     given: list[str] = []
@@ -119,10 +119,10 @@ def lock(scratch: Path, *, keep: bool) -> str:
         kept = scratch / "kept.txt"
         kept.write_text("\n".join(pins(FILE.read_text())))
         given = ["--constraint", str(kept)]
-    # What builds Holdfast itself comes first: `make install` builds it with what is locked.
+    # The build requirements come first: `make install` builds Holdfast with what is locked.
     _pip(python, "install", "-qq", "--upgrade", *given, "setuptools")
     _pip(python, "install", "-qq", *given, "--editable", ".[dev]")
-    # Only names and versions: where a package came from is this machine's business.
+    # Only names and versions: the origin of a package is specific to this machine.
     frozen = _pip(python, "freeze", "--all", "--exclude-editable", "--exclude", "pip")
     locked = list(pins(frozen))
     hashes = merged(

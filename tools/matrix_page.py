@@ -1,7 +1,7 @@
-"""Print docs/matrix.md: who may use which route. `make matrix-page` rewrites it.
+"""Print docs/matrix.md: which identity may use which route. `make matrix-page` rewrites it.
 
-Routes come from the router, who may use them from `matrix_rows.py`. A route without a row, and a
-row without a route, are found here; a test fails on either.
+Routes come from the router, permissions from `matrix_rows.py`. This finds a route without a row and
+a row without a route; a test fails on either.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from holdfast.host.api.routes import GROUP_PATH, table
 from tools.matrix_rows import GROUPS, IDENTITIES, ROWS, TURNED_AWAY, UNKNOWN
 
 PAGE = Path(__file__).parent.parent / "docs" / "matrix.md"
-# Every request of a component has a row of its own, although all have one route; some have more,
-# since it depends on what they say who may say it.
+# Every request of a component has its own row, although all share one route; some have several,
+# since the permission depends on their content.
 _SORTS = {"Move": ("Failed", "Unknown", "Released"), "ReportStage": ("Ready", "Queued", "Serving")}
 REQUESTS = (
     *(
@@ -35,8 +35,8 @@ _CORE = {
     core_names.EVENT: "v1/events",
     core_names.POD: "v1/pods",
 }
-# Paths beside the router, which have rules of their own. `host/server/server_process` hands them to
-# the server.
+# Paths outside the router, with their own rules. `host/server/server_process` passes them to the
+# server.
 EXTRAS = (
     *("/livez", "/readyz", "/healthz", "/metrics", "/audit", "/ca", "/ca/bundle", "/join"),
     *("/audit/records", "/audit/records?namespace=team-a"),
@@ -45,7 +45,7 @@ EXTRAS = (
 
 
 class Row(msgspec.Struct, frozen=True):
-    """Who may use a verb on a resource, and to whom it is as if it were not there."""
+    """The identities that may use a verb on a resource, and those that get 404 instead of 403."""
 
     resource: str
     verb: str
@@ -53,7 +53,7 @@ class Row(msgspec.Struct, frozen=True):
     hidden: tuple[str, ...] = ()
 
     def expected(self, identity: str) -> int:
-        """What somebody who is let in hears: 200 stands for whatever says yes."""
+        """The code that this identity gets; 200 stands for every success."""
         if identity in self.may:
             return 200
         return 404 if identity in self.hidden else 403
@@ -77,7 +77,7 @@ def verb_of(route: Route) -> str:
 
 
 def names_of(words: str) -> tuple[str, ...]:
-    """The identities that some words stand for: names, groups, and `-name` without one."""
+    """The identities that some words stand for: names, groups, and `-name` to exclude one."""
     found: dict[str, None] = {}
     for word in words.split():
         if word.startswith("-"):
@@ -94,7 +94,7 @@ def names_of(words: str) -> tuple[str, ...]:
 
 @cache
 def rows() -> dict[tuple[str, str], Row]:
-    """The rows by resource and verb. Raises KeyError for what is written twice or is nobody."""
+    """The rows by resource and verb. Raises KeyError for a duplicate or an unknown identity."""
     found: dict[tuple[str, str], Row] = {}
     for line in ROWS.strip().splitlines():
         if not line.strip() or line.startswith("#"):
@@ -109,7 +109,7 @@ def rows() -> dict[tuple[str, str], Row]:
 
 
 def places() -> Iterator[tuple[str, str]]:
-    """Every resource and verb that there is, from the router and from the paths beside it."""
+    """Every resource and verb, from the router and from the paths outside it."""
     for route in table():
         if resource_of(route) == "requests":
             yield from ((f"requests/{name}", route.verb) for name in REQUESTS)
@@ -140,34 +140,35 @@ def page() -> str:
 
 _HEAD = """# Who may use which route
 
-Every route of the server, every verb and every identity: what is not allowed here is refused. The
-rows are written by hand in `tools/matrix_rows.py`; `tests/live/test_matrix.py` asks a real server
-over TLS about every cell, and a route without a row fails `make test`. Printed by
+Every route of the server, every verb and every identity: everything else is refused. The rows are
+written by hand in `tools/matrix_rows.py`; `tests/live/test_matrix.py` sends a request for every
+cell to a real server over TLS, and a route without a row fails `make test`. Printed by
 `make matrix-page`.
 
 Objects are in the namespace of tenant A; the replica is bound to node-1.
 
-| who | how |
+| identity | how |
 |---|---|
 """
 _OUTSIDE = """
-Nobody of these gets further than the paths that are for everybody:
+These are not authenticated, and can use only the paths that are open to everyone:
 
-| who | how | hears |
+| identity | how | answer |
 |---|---|---|
 """
 _GROUPS = """
-Groups of them, to keep the table short; `-name` means without that one:
+Groups of identities, to keep the table short; `-name` excludes one:
 
-| group | who |
+| group | identities |
 |---|---|
 """
 _TABLE = """
-Who may is answered; all others are refused with 403, and those of the last column are told that
-there is no such thing, with 404. A list, or a watch, that an agent may use shows it its own alone.
-`-all` is over all namespaces. A status is written part by part: a yes is for a part of one's own.
+The identities in the third column may use the route; all others are refused with 403, and those in
+the last column with 404, as if the object did not exist. A list or a watch that an agent may use
+shows only its own objects. `-all` is over all namespaces. A status is written part by part: the
+permission is for the identity's own part.
 
-| resource | verbs | who may | not there for |
+| resource | verbs | allowed | hidden from |
 |---|---|---|---|
 """
 

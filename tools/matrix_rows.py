@@ -1,12 +1,12 @@
-"""Who may do what, written down: the expected side of the matrix. It is data, and asks no code.
+"""The expected permissions: which identity may use which verb on which resource. Data only.
 
-A row names a resource as routes have it, some verbs, and everybody who may use them; all others are
-refused with 403. Who stands behind `hidden` is told that there is no such thing (404). Objects are
-of the namespace of tenant A, and of node-1. `tests/live/test_matrix.py` asks a real server about
-every cell, `docs/matrix.md` is printed from here.
+A row names a resource as routes do, some verbs, and all identities that may use them; all others
+are refused with 403. Those in `hidden` get 404, as if the object did not exist. Objects are in the
+namespace of tenant A, and of node-1. `tests/live/test_matrix.py` sends a request for every cell to
+a real server, and `docs/matrix.md` is printed from here.
 
-Whoever is not let in is in no row: those of TURNED_AWAY cannot even finish a handshake, those of
-UNKNOWN hear 401 wherever OPEN does not let everybody in.
+Identities that are not authenticated are in no row: those of TURNED_AWAY cannot complete a
+handshake, those of UNKNOWN get 401 on every path that OPEN does not list.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONTROLLERS = (
     "workload",
 )
 
-# Everybody, and what makes them who they are.
+# All identities, and what defines each.
 IDENTITIES: dict[str, str] = {
     "admin": "group system:masters",
     "operator": "group system:operators",
@@ -49,21 +49,21 @@ IDENTITIES: dict[str, str] = {
     **{f"controller-{it}": f"system:controller:{it}" for it in CONTROLLERS},
 }
 
-# Where certificates alone count, whoever shows a token instead hears 401.
+# Where only certificates count, a request with a token gets 401.
 TOKENS = ("oidc-a", "work-a")
 CERTIFICATES_ONLY = ("/servers", "/peers/")
 
 UNKNOWN: dict[str, str] = {
     "anonymous": "no certificate and no token",
-    "no-token": "a bearer token that never was",
+    "no-token": "a bearer token that never existed",
     "expired-token": "an administrator's bearer token that has expired",
     "revoked-token": "an administrator's bearer token that was revoked",
     "revoked-certificate": "an administrator's certificate that was revoked",
-    "no-component": "a certificate for system:controller:none, which is nobody",
+    "no-component": "a certificate for system:controller:none, which is no component",
 }
 
 TURNED_AWAY: dict[str, str] = {
-    "expired-certificate": "an administrator's certificate whose time is over",
+    "expired-certificate": "an administrator's certificate that has expired",
     "other-authority": "an administrator's certificate of another authority",
     "wrong-usage": "an administrator's certificate for servers, not for clients",
 }
@@ -75,20 +75,20 @@ GROUPS: dict[str, str] = {
     "editors": "owner-a editor-a oidc-a",
     "tenants": "editors viewer-a",
     "nodes": "node-1 node-2",
-    # Who says something of a workload's status.
+    # The writers of a workload's status.
     "observers": " ".join(
         f"controller-{it}"
         for it in ("autoscale", "repair", "reserves", "rollout", "status", "workload")
     ),
-    # Who takes back what reservations hold.
+    # The components that release reservations.
     "droppers": "controller-garbage controller-repair controller-reserves",
-    # Who may hold leases; and administrators, who may do whatever a role allows, and hold none.
+    # The holders of leases; and administrators, who have the permission and hold none.
     "holders": "scheduler server controllers admin",
     "known": " ".join(IDENTITIES),
-    "everybody": f"known {' '.join(UNKNOWN)}",
+    "everyone": f"known {' '.join(UNKNOWN)}",
 }
 
-# resource | verbs | who may | hidden from
+# resource | verbs | allowed | hidden from
 ROWS = """
 # Work
 workloads | get list watch | tenants readers components
@@ -213,7 +213,7 @@ grants/status | get | readers server
 grants/status | update patch | controller-quota
 leases | get list watch | readers components
 leases | create update patch delete deletecollection |
-# Requests of components, each in a state where it is right, and under an epoch that never was
+# Requests of components, each in a state where it is valid, and under an epoch that never existed
 requests/Bind | request | scheduler | nodes
 requests/BindTogether | request | scheduler
 requests/Reserve | request | scheduler | nodes
@@ -240,7 +240,7 @@ requests/ForgetOperations | request | server controller-garbage
 requests/Create | request | controller-workload
 bindings | request | scheduler | nodes
 terms | request | holders
-# What is no object
+# Not objects
 nodes/renewals | renew | node-1
 nodes/summons | attend | node-1
 nodes/visits | attend | node-1
@@ -269,13 +269,13 @@ upgrade/format | raise | operator admin
 /openapi/v2 | discover | known
 /openapi/v3 | discover | known
 /openapi/v3/apis/holdfast.dev/v1 | discover | known
-/livez | use | everybody
-/readyz | use | everybody
-/healthz | use | everybody
-/ca | use | everybody
-/ca/bundle | use | everybody
+/livez | use | everyone
+/readyz | use | everyone
+/healthz | use | everyone
+/ca | use | everyone
+/ca/bundle | use | everyone
 /ca/rotation | use | admin
-/join | use | everybody -revoked-certificate
+/join | use | everyone -revoked-certificate
 /metrics | use | operator admin monitor
 /audit | use | readers monitor
 /audit/records | use | auditor admin

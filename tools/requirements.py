@@ -1,4 +1,4 @@
-"""Writes docs/requirements.md: what is owed, how much of it is built, and how many tests prove it.
+"""Writes docs/requirements.md: what is required, how much of it is built, and the count of proofs.
 
 docs/requirements.toml holds the text and the state of each clause, judged by hand. The tests name
 at the end of their docstrings what they prove. `make requirements` writes the page from both;
@@ -7,9 +7,9 @@ at the end of their docstrings what they prove. `make requirements` writes the p
     def test_two_schedulers_bind_the_last_gpu_once() -> None:
         \"\"\"The second bind is refused with DeviceTaken. [C6.1, N1.7, SC8]\"\"\"
 
-A tag stands only where the test would fail if that sentence of the requirement broke.
-tests/unit/test_requirements.py fails if `faults` finds something, or if the page is not what this
-module prints.
+A tag is correct only where the test would fail if that sentence of the requirement broke.
+tests/unit/test_requirements.py fails if `faults` finds something, or if the page is not the output
+of this module.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ this page.
 _ID = r"(?:INV\d{1,2}|SC\d{1,2}|V\d|[A-N]\d{1,2}(?:\.\d{1,2})?)"
 _NAMED = re.compile(rf"\[({_ID}(?:,\s{_ID})*)\]\.?\Z")
 # Forms that people write by mistake: (C4), [C4 F8], "Requirement: C4", an id as the first or last
-# word. Taken for prose they would look like a proof and count for nothing.
+# word. Read as prose they would look like a proof and count for nothing.
 _MISTAKES = (
     re.compile(rf"[\[(][^\[\]()]*\b{_ID}\b[^\[\]()]*[\])]\.?\Z"),
     re.compile(rf"\b{_ID}\.?\Z"),
@@ -147,7 +147,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What all tests together say: the proofs of each id, and tags that cannot be read."""
+    """The tags of all tests: the proofs of each id, and tags that cannot be read."""
 
     proofs: dict[str, list[Proof]]
     mistakes: list[str]
@@ -157,7 +157,7 @@ class Evidence:
 
 
 def all_ids() -> list[str]:
-    """Every id that there is, in the order of the page."""
+    """Every id in the order of the page."""
     tops = [f"{each.prefix}{n}" for each in SECTIONS for n in range(1, each.count + 1)]
     return [each for top in tops for each in (top, *_part_ids(top))]
 
@@ -172,7 +172,7 @@ def load(root: Path = ROOT) -> dict[str, Requirement]:
 
 
 def read(text: str, ids: Iterable[str] | None = None) -> dict[str, Requirement]:
-    """The requirements in `text`, which has each of `ids`, and no others."""
+    """The requirements in `text`, which must have each of `ids`, and no others."""
     ids = list(all_ids() if ids is None else ids)
     stated = tomllib.loads(text)
     wrong = [f"{each}: unknown id" for each in stated if each not in ids]
@@ -222,7 +222,7 @@ def named_ids(docstring: str) -> list[str]:
 
 
 def is_mistaken(docstring: str) -> bool:
-    """Whether a docstring seems to name an id, but not in the one form that counts."""
+    """Whether a docstring seems to name an id, but not in the one valid form."""
     text = docstring.strip()
     if _MISTAKES[-1].search(text):
         return True
@@ -275,7 +275,7 @@ def faults(requirements: Mapping[str, Requirement], evidence: Evidence) -> list[
     found = list(evidence.mistakes)
     for each, proofs in evidence.proofs.items():
         if each not in requirements:
-            found.append(f"{each} is no requirement; {proofs[0]} names it")
+            found.append(f"{each} is not a requirement; {proofs[0]} names it")
     for each, requirement in requirements.items():
         proofs = evidence.proofs.get(each, [])
         if requirement.parts:
@@ -331,7 +331,7 @@ def report(requirement: Requirement, evidence: Evidence) -> str:
 
 
 def summary(root: Path = ROOT) -> str:
-    """How much is built, and whether the page has to be written."""
+    """How much is built, and whether the page is out of date."""
     requirements, evidence = load(root), collect(root, tracked_only=True)
     leaves = [each for each in requirements.values() if not each.parts]
     counts = [f"{sum(each.state == state for each in leaves)} {state}" for state in STATES[::-1]]

@@ -1,9 +1,9 @@
-"""Submits what a shape says and sees when each replica is bound.
+"""Submits the replicas of a shape and records when each is bound.
 
-Two ways in. `workloads`: the user's one, a Workload that the controller expands. `births`: the
-generator takes the controller's place and creates the replicas itself in batches, under its
-identity, while no controllers run. Either way the clock starts with the first request, and stops
-when a watcher has been told of the last bind, which is then on disk.
+There are two ways. `workloads` is the user's: a Workload that the controller expands. `births`: the
+generator takes the place of the controller and creates the replicas itself in batches, under its
+identity, while no controllers run. In both cases the clock starts with the first request, and stops
+when a watcher has received the last bind, which is then on disk.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ NOISE_MAX = 3_000
 IDLE_PAUSE_S = 0.05
 CREATES = f"{GROUP}/requests?results=terse"
 WAYS = ("workloads", "births")
-# People who submit workloads at the same time, where there are many of them.
+# How many users submit workloads at the same time, where there are many workloads.
 USERS = 8
 _BOUND = re.compile(rb'"type":"ADDED","object":\{[^{]{0,120}"metadata":\{"name":"([^"]+)"')
 _TAIL_BYTES = 400
 
 
 class Sightings:
-    """When each replica was seen bound, by a watch of just those that are."""
+    """When each replica was bound, from a watch that selects only bound replicas."""
 
     def __init__(self) -> None:
         self.at: dict[str, float] = {}
@@ -58,11 +58,11 @@ class Sightings:
         line = await rig.line()
         since = "watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"
         path = f"{SPACE}/replicas?{since}&fieldSelector=status.state%3DBound"
-        line.follow(request("GET", path), self.hear)
-        # Nothing says that a watch has begun which tells of nothing yet.
+        line.follow(request("GET", path), self.receive)
+        # The server does not confirm a watch that has no events yet.
         await asyncio.sleep(1.0)
 
-    def hear(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         now, text, end = time.perf_counter(), self._tail + data, 0
         for found in _BOUND.finditer(text):
             self.at.setdefault(found[1].decode(), now)
@@ -73,9 +73,9 @@ class Sightings:
 
 
 class Run(msgspec.Struct, frozen=True):
-    """What came of one run; times of processors are for each measured replica.
+    """The result of one run; processor times are per measured replica.
 
-    `dropped` are watches that the server ended because they were not read fast enough, `queued`
+    `dropped` are watches that the server ended because they were not read fast enough, `queued` is
     how many processes waited for a core on average.
     """
 
@@ -89,7 +89,7 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def allowed(self) -> float:
-        """The rate that the processor time allows on cores that nobody else uses."""
+        """The rate that the processor time permits on cores without other load."""
         return allowed_per_s(self.cpu_us)
 
 
@@ -125,13 +125,13 @@ async def measure(rig: Rig, shape: Shape, way: str) -> Run:
 
 
 class _Submission:
-    """Requests that were made before the clock starts, and the replicas that each brings about."""
+    """Requests that are prepared before the clock starts, and the replicas that each creates."""
 
     def __init__(self, lines: list[Connection], requests: list[tuple[list[str], bytes]]) -> None:
         self._lines, self._requests = lines, requests
 
     async def send(self) -> dict[str, float]:
-        """When each replica was asked for."""
+        """When each replica was requested."""
         sent: dict[str, float] = {}
         left = iter(self._requests)
 
@@ -169,7 +169,7 @@ async def _prepared(rig: Rig, shape: Shape, way: str) -> _Submission:
 
 
 def _forms(births: list[Replica]) -> list[CreateForm]:
-    """What the controller would send."""
+    """The requests that the controller would send."""
     return [
         pack(
             Create(
@@ -200,8 +200,8 @@ async def _make_noise(rig: Rig) -> None:
 async def idle_delays(rig: Rig, shape: Shape) -> tuple[Run, float]:
     """One replica after another, each submitted when the last one has been bound for a while.
 
-    Also the 99th percentile without the time for which processes of ours waited for a core. They
-    work one after the other then, so that most of it would not have been lost on idle cores.
+    Also the 99th percentile without the time for which our processes waited for a core. They work
+    one after the other then, so that most of it would not have been lost on idle cores.
     """
     seen = Sightings()
     await seen.follow(rig)

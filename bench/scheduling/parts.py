@@ -1,8 +1,8 @@
 """Processes of a plane that only a benchmark needs: `python -m bench.scheduling.parts KIND …`.
 
-`controllers` are some of the controllers, since nodes without agents would all be found silent.
-`blind` is a scheduler that takes the nodes in turn and thinks nothing: with it in place of the
-real one, a plane shows what everything but deciding allows.
+`controllers` runs some of the controllers, since the others would find all nodes without agents
+silent. `blind` is a scheduler that takes the nodes in turn without evaluating them: with it in
+place of the real one, a plane shows the bound without deciding.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BINDS_MAX = 512
 
 
 class Blind:
-    """Binds whatever is pending to the next node, and tries nothing again."""
+    """Binds every pending replica to the next node, and retries nothing."""
 
     def __init__(self, name: str, rng: Rng) -> None:
         identity = who.scheduler(name).name
@@ -54,9 +54,9 @@ class Blind:
         self._nodes: Any = None
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
-        told = self._cache.step(stimulus, now)
-        effects = told.effects
-        for change in told.changes:
+        stepped = self._cache.step(stimulus, now)
+        effects = stepped.effects
+        for change in stepped.changes:
             if isinstance(change.after, Replica) and change.after.status.state is State.PENDING:
                 self._line.append(change.after)
         if isinstance(stimulus, Answered):
@@ -106,7 +106,7 @@ async def _component(arguments: argparse.Namespace) -> Component:
 
 async def _run(arguments: argparse.Namespace) -> int:
     component = await _component(arguments)
-    return await until_signal(component, lambda: say(f"The {component.title} works with it"))
+    return await until_signal(component, lambda: say(f"The {component.title} is running"))
 
 
 def main() -> int:

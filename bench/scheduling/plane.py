@@ -1,8 +1,8 @@
 """A real server, a real scheduler and real controllers as processes, and hollow nodes.
 
-Nodes are registered once and never heard of again; nobody judges them, since the controller that
-would is not run. They are registered as another server would forward it, for five thousand
-handshakes of agents would take longer than what is measured.
+Nodes are registered once and send nothing afterwards; they stay healthy, since the controller that
+would fence them does not run. They are registered as another server would forward it, because five
+thousand handshakes of agents would take longer than the measurement.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def document(kind: str, name: str, **more: Any) -> dict[str, Any]:
 
 
 def chunks(documents: list[Any], path: str, size: int = BATCH) -> Iterator[bytes]:
-    """Requests that bring so many of them each."""
+    """Requests with `size` documents each."""
     for at in range(0, len(documents), size):
         yield request("POST", path, _encode(documents[at : at + size]))
 
@@ -166,10 +166,10 @@ class Rig:
         parts = {name: part.pid for name, part in self.parts.items()}
         return {"server": server.pid} | parts | self._beside  # type: ignore[union-attr]
 
-    # What is there before ------------------------------------------------------------------------
+    # Initial objects -----------------------------------------------------------------------------
 
     async def fill(self, shape: Shape) -> None:
-        """Tenant, nodes, and the replicas that are bound already, one to each node in turn."""
+        """Create the tenant, the nodes, and the replicas that are bound before, one per node."""
         admin = await self.line()
         await self.ask(admin, f"{GROUP}/tenants", document("Tenant", TENANT))
         spec = {"hard": {"cpu": "10000000"}}
@@ -197,12 +197,12 @@ class Rig:
                     invariant(answer.status == 200, f"{answer.status}: {await answer.text()}")
                     verdicts = (await answer.read()).splitlines()
                 for verdict in map(forwarding.decode_verdict, verdicts):
-                    invariant(isinstance(verdict, Accepted), f"no node: {verdict}")
+                    invariant(isinstance(verdict, Accepted), f"a node was refused: {verdict}")
                     found += verdict.objects  # type: ignore[union-attr, arg-type]
         return found
 
     async def owner(self, name: str, template: dict[str, Any], replicas: int) -> dict[str, Any]:
-        """A workload that wants so many."""
+        """A workload with this many replicas."""
         admin = await self.line()
         spec = {"replicas": replicas, "template": template}
         found: dict[str, Any] = await self.ask(

@@ -1,4 +1,4 @@
-"""The shapes of load that schedulers are compared by, as templates of ours.
+"""The shapes of load by which schedulers are compared, as our templates.
 
 They are those of Kubernetes' scheduler_perf. The file with their numbers is not part of the
 project: HOLDFAST_BENCH_DATA names the folder that has `scheduler_perf/shapes.json`.
@@ -17,17 +17,17 @@ PUBLISHED = (
     "kubernetes/kubernetes, test/integration/scheduler_perf/{misc,affinity}/performance-config.yaml"
 )
 TEMPLATES = 500
-# The label by which replicas of the measured kind keep away from each other.
+# The label by which replicas of the measured kind avoid each other.
 KIND_LABEL = "bench/kind"
 DISKS = ("ssd", "hdd")
 RACKS = 50
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What is there before, and what is measured.
+    """The initial replicas, and those that are measured.
 
-    `templates` take turns over the measured replicas. `noise` says that something which fits
-    nowhere is submitted five times a second meanwhile. `peer` is what kube-scheduler does.
+    `templates` take turns over the measured replicas. With `noise`, a replica that fits nowhere is
+    submitted five times a second meanwhile. `peer` is the figure of kube-scheduler.
     """
 
     name: str
@@ -51,11 +51,11 @@ class Book:
 
     @property
     def source(self) -> str:
-        """Whose measurements the peer's figures are."""
+        """The source of the peer's figures."""
         return f"kube-scheduler, as quoted: {self._peers['note']}"
 
     def shape(self, name: str, *, measured: int = 0) -> Shape:
-        """One of the file, with as many measured replicas as it says unless told otherwise."""
+        """One shape of the file; by default with as many measured replicas as the file says."""
         found = self._read["shapes"][name]
         template = _template(found["measured"])
         initial = found["initial"]
@@ -93,14 +93,14 @@ class Book:
         return {"cpu": node["cpu"], "memory": node["memory"], "replicas": str(node["pods"])}
 
     def _peer(self, name: str) -> float:
-        """The middle of what is quoted; hard spread stands in for the soft one, which is not."""
+        """The median of quoted figures; hard spread stands in for the soft one, which is not."""
         quoted = self._peers.get(name, self._peers.get(name.replace("-soft", ""), "0"))
         ends = [float(end) for end in str(quoted).split("-")]
         return sum(ends) / len(ends)
 
 
 def book() -> Book | str:
-    """The shapes, or a sentence that says where to find them."""
+    """The shapes; exits with a message on where to find them if there are none."""
     folder = os.environ.get("HOLDFAST_BENCH_DATA", "")
     path = Path(folder) / "scheduler_perf" / "shapes.json"
     if not folder or not path.exists():
@@ -142,7 +142,7 @@ def _made(
 
 
 def _various(number: int) -> dict[str, Any]:
-    """One of many templates, each with another mixture of needs and constraints."""
+    """One of many templates, each with another combination of needs and constraints."""
     labels = {KIND_LABEL: f"kind-{number}"}
     placement: dict[str, Any] = {}
     if number % 2:

@@ -1,7 +1,7 @@
 """Processor time of every process of a plane, so that a figure can be judged on a busy machine.
 
-Wall time on shared cores says as much about the neighbours as about us. Processor time per replica
-does not, so each figure of `bench/scheduler.py` shows both, and what the second would allow.
+Wall time on shared cores depends on other load as much as on us. Processor time per replica does
+not, so each figure of `bench/scheduler.py` shows both, and the rate that the second would permit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def cpu_s(pid: int) -> float:
 
 
 def queued_s(pid: int) -> float:
-    """Seconds for which threads of a process could have computed and no core was free."""
+    """Seconds for which threads of a process were ready to run and no core was free."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[1]) for task in tasks) / 1e9
 
@@ -36,7 +36,7 @@ def rss_mb(pid: int) -> float:
 
 
 class Spending:
-    """What each of these processes, and this one, uses from now on."""
+    """The time that each of these processes, and this one, uses from now on."""
 
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._pids = dict(pids)
@@ -49,23 +49,23 @@ class Spending:
         return used | {GENERATOR: time.process_time()}
 
     def queued_s(self) -> float:
-        """Seconds for which all of them together waited for a core, since they began."""
+        """Seconds for which all of them together waited for a core, since the start."""
         return sum(queued_s(pid) for pid in (*self._pids.values(), os.getpid()))
 
     def queued_share(self) -> float:
-        """How much of the time some of them waited for a core, added up; 0 on an idle machine."""
+        """The sum of the shares of time in which they waited for a core; 0 on an idle machine."""
         return (self.queued_s() - self._queued_s) / (time.perf_counter() - self._began_s)
 
     def us_each(self, count: int) -> dict[str, int]:
-        """Microseconds for each of so many, by process."""
+        """Microseconds for each of `count`, by process."""
         now = self._now()
         return {name: round(1e6 * (now[name] - self._before[name]) / count) for name in now}
 
 
 def allowed_per_s(us_each: Mapping[str, int]) -> float:
-    """How many a second these times allow on cores that nobody else uses.
+    """How many per second these times permit on cores without other load.
 
-    A process of ours computes on one core at a time, and all of them share the cores.
+    A process of ours runs on one core at a time, and all of them share the cores.
     """
     busiest = max(us_each.values())
     return 1e6 / max(busiest, sum(us_each.values()) / cores(), 1)

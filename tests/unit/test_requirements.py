@@ -135,7 +135,7 @@ def test_a_contradiction_is_found() -> None:
     assert faults(good, evidence(C6_1=1)) == []
     assert faults(good, evidence()) == ["C6.1 is full, and no test names it"]
     proof = "tests/unit/test_x.py::test_0"
-    assert faults(good, evidence(C6_1=1, Z9=1)) == [f"Z9 is no requirement; {proof} names it"]
+    assert faults(good, evidence(C6_1=1, Z9=1)) == [f"Z9 is not a requirement; {proof} names it"]
     assert faults(good, evidence(C6_1=1, C6=1)) == [f"{proof} names C6; name one of its parts"]
     unbuilt = read(changed('text = "Objects."\nstate = "full"', 'text = "O."\nstate = "none"'), IDS)
     assert faults(unbuilt, evidence(C6_1=1, A1=1)) == [

@@ -1,7 +1,7 @@
-"""House rules as code: what the rooms promise and no common linter checks.
+"""House rules as code: rules of the rooms that no common linter checks.
 
 `make check` runs this over the tree (`python -m tools.tidy`), and tests/unit/test_tidy.py shows for
-each rule a violation that it finds and a look-alike that it lets pass. The rules live in `purity`
+each rule a violation that it finds and a look-alike that it accepts. The rules are in `purity`
 (pure rooms), `set_order` (pure rooms), `house` (all of src, and tests/unit), `durations` (all of
 tests) and `names` (src and tests).
 """
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def check_text(path: str, text: str) -> list[Finding]:
-    """All findings in one file, by the rules that its path from the root calls for."""
+    """All findings in one file, by the rules for its path from the root."""
     source = Source.parse(path, text)
     return sorted(_findings(source))
 

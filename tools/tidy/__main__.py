@@ -1,4 +1,4 @@
-"""Prints every finding, one a line, and fails when there is one: `python -m tools.tidy`."""
+"""Prints every finding, one per line, and fails if there is one: `python -m tools.tidy`."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from tools.tidy import check_tree
 found = check_tree()
 for finding in found:
     print(finding)
-print(f"tidy: {len(found)} findings" if found else "tidy: nothing to mend")
+print(f"tidy: {len(found)} findings" if found else "tidy: no findings")
 sys.exit(bool(found))

@@ -1,18 +1,18 @@
-"""No test asserts an absolute time: no measured duration stays below a figure.
+"""No test asserts an absolute time: no measured duration must stay below a figure.
 
-Such a test fails on a slower machine, or beside other work, and says nothing about the code. Three
-things pass: a duration beside another one that was measured, a duration that must be *at least* so
-long (no machine is too fast for a wait), and a deadline of patience (`clock() < deadline`).
+Such a test fails on a slower or busier machine, and says nothing about the code. Three things pass:
+a duration compared with another measured one, a duration that must be *at least* this long (no
+machine is too fast for a wait), and a deadline of patience (`clock() < deadline`).
 
-What is found is mechanical. A duration is a difference of which one part was read from a clock, or
-a name that such a difference, in the same function, was given to, or a name that says so (`took_s`,
-`elapsed`, `cpu_ms`). A figure is a number, a CONSTANT, a constant by a key, or arithmetic of those.
+The search is mechanical. A duration is a difference with one part read from a clock, or a name that
+such a difference was assigned to in the same function, or a name that says so (`took_s`, `elapsed`,
+`cpu_ms`). A figure is a number, a CONSTANT, a constant by a key, or arithmetic of those.
 
-A wait that ends early is the same measurement in disguise. Live tests wait for what must come true
-for tests/patience.py's time at least. Found are `asyncio.timeout`, `wait_for`, `until`,
+A wait that ends early is the same measurement in disguise. Live tests wait at least the time of
+tests/patience.py for what must come true. The rule finds `asyncio.timeout`, `wait_for`, `until`,
 `eventually`, `.wait`, `.join`, `.communicate` and `subprocess.run` with a smaller number, or with a
-constant of the same file that is one, and a `deadline` so soon after a reading of a clock. A
-function that names TimeoutError or TimeoutExpired means the time to run out, and passes.
+constant of the same file that is one, and a `deadline` that soon after a reading of a clock. A
+function that names TimeoutError or TimeoutExpired expects the time-out, and passes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def findings(source: Source) -> Iterator[Finding]:
-    """What holds for every file under tests."""
+    """The rules for every file under tests."""
     for function in [source.tree, *(it for it in source.nodes if isinstance(it, _Function))]:
         own = list(_own(function))
         checks = [it for it in own if isinstance(it, ast.Assert)]
@@ -54,7 +54,7 @@ def findings(source: Source) -> Iterator[Finding]:
 
 
 def _short_waits(source: Source, own: list[ast.AST]) -> Iterator[Finding]:
-    """Each wait of a function that gives up before patience does."""
+    """Each wait of a function that is shorter than the patience."""
     if any(_last_name(it) in _RUNS_OUT for it in own):
         return
     constants = {
@@ -74,7 +74,7 @@ def _short_waits(source: Source, own: list[ast.AST]) -> Iterator[Finding]:
 
 
 def _limits(node: ast.AST, meaning: dict[str, str], names: _Names) -> Iterator[ast.expr]:
-    """After how long this gives up, if it is a wait."""
+    """The time-out of this call, if it is a wait."""
     if isinstance(node, ast.Call):
         called, last = full_name(node.func, meaning), _last_name(node.func)
         if called == "asyncio.timeout" or last in ("until", "eventually"):
@@ -84,7 +84,7 @@ def _limits(node: ast.AST, meaning: dict[str, str], names: _Names) -> Iterator[a
         elif last in ("wait", "join"):
             yield from node.args[:1]
         ends = last in ("wait", "communicate", "wait_for") or called == "subprocess.run"
-        # asyncio.wait returns whatever is not done by then, and fails nothing.
+        # asyncio.wait returns what is not done by then, and fails nothing.
         if ends and called != "asyncio.wait":
             yield from (it.value for it in node.keywords if it.arg == "timeout")
     for name, value in _given(node):
@@ -100,7 +100,7 @@ def _last_name(node: ast.AST) -> str:
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """Everything in a function, but not what is in functions inside it: their names are theirs."""
+    """All nodes of a function, without those of functions inside it, whose names are separate."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, _Function | ast.Lambda):
@@ -108,7 +108,7 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
 
 
 class _Names:
-    """What the names of one function hold."""
+    """The values that the names of one function hold."""
 
     def __init__(self, own: list[ast.AST], meaning: dict[str, str]) -> None:
         self._meaning = meaning
@@ -131,14 +131,14 @@ class _Names:
         return False
 
     def is_duration(self, node: ast.expr) -> bool:
-        """Also what is made of durations: a sum, a factor, the greatest of some."""
+        """Also for values derived from durations: a sum, a product, a maximum."""
         if isinstance(node, ast.Name):
             said = _SAYS_SO.fullmatch(node.id.lower()) is not None
             return node.id in self._durations or (said and not _CONSTANT.fullmatch(node.id))
         if isinstance(node, ast.BinOp):
             if isinstance(node.op, ast.Sub) and self._reads_clock(node):
                 return True
-            # A ratio of two is what is wanted.
+            # A ratio of two durations is the intended form.
             if isinstance(node.op, ast.Div) and not _is_figure(node.right):
                 return False
             return self.is_duration(node.left) or self.is_duration(node.right)
@@ -172,7 +172,7 @@ class _Names:
 
 
 def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Which names get which value here; a list is as good as what is put into it."""
+    """Which names get which value here; a list counts as what is put into it."""
     match node:
         case ast.Assign(targets=targets, value=value):
             yield from ((it.id, value) for it in targets if isinstance(it, ast.Name))

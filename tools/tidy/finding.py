@@ -1,4 +1,4 @@
-"""What a tidy rule reports, and the small AST questions that several rules ask."""
+"""The finding that a tidy rule reports, and the AST functions that several rules use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Source:
-    """One file as a rule sees it: its path for people, its text and its tree."""
+    """One file as a rule sees it: its path for messages, its text and its tree."""
 
     path: str
     text: str
@@ -35,12 +35,12 @@ class Source:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """Every node of the tree. Many rules look at each of them, and walking is what costs."""
+        """Every node of the tree, cached: many rules look at each, and walking is the main cost."""
         return list(ast.walk(self.tree))
 
     @cached_property
     def meaning(self) -> dict[str, str]:
-        """What each imported name stands for."""
+        """The full name of each imported name."""
         return origins(self.nodes)
 
     def finding(self, node: ast.AST, rule: str, why: str) -> Finding:
@@ -59,10 +59,10 @@ def dotted(node: ast.AST) -> str:
 
 
 def origins(nodes: Iterable[ast.AST]) -> dict[str, str]:
-    """What each imported name stands for: `from time import sleep as nap` gives nap -> time.sleep.
+    """The full name of each imported name: `from time import sleep as nap` gives nap -> time.sleep.
 
     Imports inside functions count as well; a name bound twice keeps its last meaning, which is
-    close enough for code that imports at the top.
+    sufficient for code that imports at the top.
     """
     meaning: dict[str, str] = {}
     for node in nodes:

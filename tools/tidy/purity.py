@@ -1,9 +1,9 @@
-"""Rules for the pure rooms: no waiting, no clock, no chance, no I/O, no state between worlds.
+"""Rules for the pure rooms: no waiting, no clock, no randomness, no I/O, no shared state.
 
-The simulator proves something about what ships only because both run the same machines, and a
-machine that asks the operating system anything behaves differently in the two. Imports are held to
-a list of what is allowed rather than of what is not, since nobody can list every module that does
-I/O. `set_order` holds the one rule that needs more than a look at single nodes.
+The simulator proves something about the shipped code only because both run the same machines, and a
+machine that queries the operating system behaves differently in the two. Imports are checked
+against a list of what is allowed, since a list of every module that does I/O cannot be complete.
+`set_order` has the one rule that needs more than single nodes.
 """
 
 from __future__ import annotations
@@ -60,21 +60,21 @@ STDLIB_ALLOWED = frozenset(
         "zlib",
     }
 )
-# urllib itself reaches the network, this part of it only cuts strings.
+# urllib itself uses the network; this part of it only parses strings.
 SUBMODULES_ALLOWED = frozenset({"urllib.parse"})
 # Libraries without I/O of their own. `numpy.random` is refused below.
 THIRD_PARTY_ALLOWED = frozenset({"holdfast", "msgspec", "numpy", "typing_extensions"})
 
-# Members of allowed modules that ask the machine for something.
+# Members of allowed modules that query the machine.
 MEMBERS_REFUSED = {
     "datetime.datetime.now": "a clock",
     "datetime.datetime.utcnow": "a clock",
     "datetime.datetime.today": "a clock",
     "datetime.date.today": "a clock",
-    "uuid.uuid1": "chance and a clock",
+    "uuid.uuid1": "randomness and a clock",
     "uuid.uuid4": "chance",
-    "uuid.uuid6": "chance and a clock",
-    "uuid.uuid7": "chance and a clock",
+    "uuid.uuid6": "randomness and a clock",
+    "uuid.uuid7": "randomness and a clock",
     "uuid.uuid8": "chance",
     "uuid.getnode": "this machine's address",
     "numpy.random": "chance",
@@ -98,7 +98,7 @@ BUILTINS_UNSTABLE = frozenset({"hash", "id"})
 
 
 def findings(source: Source) -> Iterator[Finding]:
-    """Everything in one file of a pure room that its room rules out, sets aside."""
+    """Everything in one file that its pure room excludes, except uses of sets."""
     meaning = source.meaning
     for node in source.nodes:
         yield from _suspends(source, node)
@@ -127,7 +127,7 @@ def _imports(source: Source, node: ast.AST) -> Iterator[Finding]:
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
     elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-        # `from urllib import parse` and `import urllib.parse` are the same to us.
+        # `from urllib import parse` and `import urllib.parse` are equal here.
         names = [
             full if (full := f"{node.module}.{alias.name}") in SUBMODULES_ALLOWED else node.module
             for alias in node.names
@@ -144,18 +144,20 @@ def _import_refused(name: str) -> str:
     if name in SUBMODULES_ALLOWED or top in STDLIB_ALLOWED or top in THIRD_PARTY_ALLOWED:
         return ""
     if top in sys.stdlib_module_names:
-        return "is not on the list of standard modules without I/O, clock or chance (tools/tidy)"
+        return (
+            "is not on the list of standard modules without I/O, clock or randomness (tools/tidy)"
+        )
     return "is not among the libraries that pure rooms may use (tools/tidy)"
 
 
 def _members(source: Source, node: ast.AST, meaning: dict[str, str]) -> Iterator[Finding]:
-    """Uses of refused members, by whatever name they were imported, and of refused builtins."""
+    """Uses of refused members, under any imported name, and of refused builtins."""
     if isinstance(node, ast.ImportFrom) and node.module == "numpy":
-        # Seen here because `from numpy import random` may never be used by that name again.
+        # Checked here because `from numpy import random` may never be used by that name again.
         for alias in node.names:
             if f"numpy.{alias.name}" in MEMBERS_REFUSED:
                 yield source.finding(
-                    node, "impure-member", f"numpy.{alias.name} is chance or a file"
+                    node, "impure-member", f"numpy.{alias.name} is randomness or a file"
                 )
     if isinstance(node, ast.Attribute | ast.Name):
         name = full_name(node, meaning)

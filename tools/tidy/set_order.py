@@ -1,12 +1,12 @@
 """The rule against iterating a set where its order could reach a decision.
 
 The order of a set of strings changes from process to process, so a decision that depends on it
-cannot be replayed. The rule looks at expressions that are sets on their face (a literal, `set(…)`,
-a union of such) and at names and `self` attributes that a file annotates or fills as sets. It does
-not follow values through calls, so it finds the usual slip and not every one; the simulator's
+cannot be replayed. The rule looks at expressions that are evidently sets (a literal, `set(…)`, a
+union of such) and at names and `self` attributes that a file annotates or fills as sets. It does
+not follow values through calls, so it finds the usual mistake and not every one; the simulator's
 double runs under two hash seeds find the rest.
 
-`sorted(…)` is always a way out, and so is a dict used as an ordered set.
+`sorted(…)` always resolves it, and so does a dict used as an ordered set.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _SET_METHODS = frozenset({"union", "intersection", "difference", "symmetric_diff
 _SET_TYPES = frozenset({"set", "frozenset", "Set", "AbstractSet", "MutableSet", "FrozenSet"})
 _SET_OPERATORS = (ast.BitOr, ast.BitAnd, ast.Sub, ast.BitXor)
 
-# Their result does not depend on the order in which they are fed.
+# Their result does not depend on the order of their input.
 _ORDER_FREE = frozenset({"sorted", "set", "frozenset", "len", "any", "all", "sum", "min", "max"})
 _ORDER_FREE_METHODS = _SET_METHODS | {"issubset", "issuperset", "isdisjoint"}
 # With a key, equal keys come out in the order in which they went in.
 _ORDER_FREE_WITHOUT_KEY = frozenset({"sorted", "min", "max"})
-# Their result has the order of what they are fed.
+# Their result has the order of their input.
 _ORDER_BOUND = frozenset(
     {"list", "tuple", "iter", "enumerate", "zip", "map", "filter", "fromkeys", "deque", "array"}
     | {"chain", "from_iterable", "islice", "product", "combinations", "permutations", "reduce"}
@@ -45,11 +45,11 @@ def findings(source: Source) -> Iterator[Finding]:
 
 
 class _Walker:
-    """Walks scope by scope, because whether a name is a set is a matter of its scope."""
+    """Walks scope by scope, because whether a name is a set depends on its scope."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        # Generators that some call consumes are judged with the call, all others by themselves.
+        # Generators that a call consumes are judged with the call, all others by themselves.
         self.consumed = {
             id(argument)
             for call in source.nodes
@@ -96,7 +96,7 @@ class _Walker:
 
 
 def _exposed(node: ast.AST) -> Iterator[ast.expr]:
-    """The expressions whose order this node lets out."""
+    """The expressions whose order this node exposes."""
     match node:
         case ast.For(iter=iterable):
             yield iterable
@@ -119,14 +119,14 @@ def _exposed_by_call(call: ast.Call) -> Iterator[ast.expr]:
     order_free = method in _ORDER_FREE_METHODS if method else name in _ORDER_FREE and not ties
     bound = name in _ORDER_BOUND or method in {"join", "extend"} or ties
     for argument in call.args:
-        # A generator has no order of its own: it leaks what it iterates, unless its consumer does
-        # not care.
+        # A generator has no order of its own: it exposes that of its iterable, unless its consumer
+        # ignores it.
         if isinstance(argument, ast.GeneratorExp):
             if not order_free:
                 yield from (generator.iter for generator in argument.generators)
         elif bound:
             yield argument
-    # `some_set.pop()` takes whichever element comes first.
+    # `some_set.pop()` takes an arbitrary element.
     if isinstance(call.func, ast.Attribute) and method == "pop" and not call.args:
         yield call.func.value
 

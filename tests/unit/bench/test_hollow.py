@@ -29,8 +29,8 @@ ATTEMPT = Attempt("u1", 0)
 PATIENCE_S = 60.0
 
 
-class Told:
-    """What the machine would have been told."""
+class HollowRuntime:
+    """Collects the stimuli for the machine."""
 
     def __init__(self) -> None:
         self._line: asyncio.Queue[Any] = asyncio.Queue()
@@ -48,11 +48,11 @@ def launch(deadline_ms: int | None = None) -> Launch:
     return Launch(ATTEMPT, "default", "web-0-0", template, 1, deadline_ms, 0)
 
 
-def play(story: Callable[[Told], Awaitable[None]]) -> None:
+def play(story: Callable[[HollowRuntime], Awaitable[None]]) -> None:
     async def whole() -> None:
-        told = Told()
-        await story(told)
-        told.work.close()
+        runtime = HollowRuntime()
+        await story(runtime)
+        runtime.work.close()
 
     asyncio.run(whole())
 
@@ -60,22 +60,22 @@ def play(story: Callable[[Told], Awaitable[None]]) -> None:
 def test_it_starts_is_well_and_stops_when_asked() -> None:
     """Each word has the answer that the agent waits for."""
 
-    async def story(told: Told) -> None:
-        told.perform(LookAround())
-        assert await told.next() == Inventory(())
-        told.perform(launch())
-        begun = await told.next()
+    async def story(runtime: HollowRuntime) -> None:
+        runtime.perform(LookAround())
+        assert await runtime.next() == Inventory(())
+        runtime.perform(launch())
+        begun = await runtime.next()
         assert isinstance(begun, Launched)
         assert begun.process.addresses["http"].startswith("10.0.0.1:")
         probe = RunProbe(ATTEMPT, Check.READINESS, TcpAction(port=80), 100)
-        told.perform(probe)
-        assert (await told.next()).ok
-        told.perform(Halt(ATTEMPT, 0))
-        ended = await told.next()
+        runtime.perform(probe)
+        assert (await runtime.next()).ok
+        runtime.perform(Halt(ATTEMPT, 0))
+        ended = await runtime.next()
         assert isinstance(ended, Exited)
         assert (ended.process.id, ended.process.reason) == (begun.process.id, STOPPED)
-        told.perform(probe)
-        assert not (await told.next()).ok
+        runtime.perform(probe)
+        assert not (await runtime.next()).ok
 
     play(story)
 
@@ -83,16 +83,16 @@ def test_it_starts_is_well_and_stops_when_asked() -> None:
 def test_its_deadline_strikes_unless_it_is_moved() -> None:
     """As a shim does it: checked before the start, and never early."""
 
-    async def story(told: Told) -> None:
-        told.perform(launch(clock.monotonic_ms()))
-        refused = await told.next()
+    async def story(runtime: HollowRuntime) -> None:
+        runtime.perform(launch(clock.monotonic_ms()))
+        refused = await runtime.next()
         assert isinstance(refused, NotLaunched)
         assert refused.process.reason == DEADLINE_PASSED
-        told.perform(launch(clock.monotonic_ms() + 1_000))
-        assert isinstance(await told.next(), Launched)
+        runtime.perform(launch(clock.monotonic_ms() + 1_000))
+        assert isinstance(await runtime.next(), Launched)
         until_ms = clock.monotonic_ms() + 1_200
-        told.perform(Extend(until_ms))
-        ended = await told.next()
+        runtime.perform(Extend(until_ms))
+        ended = await runtime.next()
         assert isinstance(ended, Exited)
         assert ended.process.reason == DEADLINE_PASSED
         assert clock.monotonic_ms() >= until_ms

@@ -83,16 +83,16 @@ def test_arrivals_follow_the_rates_and_not_the_answers() -> None:
 
 
 def test_an_intent_goes_through_the_retry_machine_that_ships() -> None:
-    """Refused, it waits at least for as long as it is told, and its requests are counted."""
+    """Refused, it waits at least for as long as the refusal says, and its requests are counted."""
     owner = Intents(random.Random(1))
     course = owner.begin(b"GET /x", b"", is_read=True)
-    found = course.heard(429, 2_000, b"{}", 100.0)
+    found = course.answered(429, 2_000, b"{}", 100.0)
     assert found is not None
     at, text = found
     assert at >= 102.0
     assert text == b""
     assert course.resume(at) == (at, b"GET /x")
-    assert course.heard(200, 0, b"", at + 1) is None
+    assert course.answered(200, 0, b"", at + 1) is None
     assert owner.counted() == {"begun": 1, "requests": 2, "succeeded": 1}
 
 
@@ -101,17 +101,17 @@ def test_a_lost_answer_is_looked_for_before_anything_is_sent_again() -> None:
     owner = Intents(random.Random(1))
     text = b"POST /x HTTP/1.1\r\nX-Holdfast-Operation: op-7\r\n\r\n"
     course = owner.begin(text, b"GET /x/7", is_read=False)
-    found = course.heard(0, 0, b"", 1.0)
+    found = course.answered(0, 0, b"", 1.0)
     assert found is not None
     assert course.resume(found[0]) == (found[0], b"GET /x/7")
-    assert course.heard(200, 0, b'{"operations":["op-7"]}', 3.0) is None
+    assert course.answered(200, 0, b'{"operations":["op-7"]}', 3.0) is None
     assert owner.counted()["succeeded"] == 1
 
 
 def test_latencies_count_from_when_a_request_was_due(tmp_path: Path) -> None:
     """Also of what waited in the generator, since the server was slow with those before."""
     path = tmp_path / "seen.npz"
-    told = {
+    report = {
         "began": 10.0,
         "cpu_s": 1.0,
         "took_s": 2.0,
@@ -127,7 +127,7 @@ def test_latencies_count_from_when_a_request_was_due(tmp_path: Path) -> None:
         code=np.array([200, 429]),
         kind=np.array([0, 0]),
         stream=np.array([0, 0]),
-        told=msgspec.json.encode(told),
+        report=msgspec.json.encode(report),
     )
     seen = Results(path, ["a"])
     assert [round(it) for it in seen.latency_ms] == [100, 600]
@@ -149,7 +149,7 @@ def test_a_plane_that_is_never_normal_again_has_no_time_of_recovery(tmp_path: Pa
     """Otherwise the end of the looking would pass for the end of the trouble."""
     path = tmp_path / "seen.npz"
     due = np.arange(0.0, 60.0, 0.05)
-    told = {
+    report = {
         "began": 0.0,
         "cpu_s": 1.0,
         "took_s": 60.0,
@@ -167,7 +167,7 @@ def test_a_plane_that_is_never_normal_again_has_no_time_of_recovery(tmp_path: Pa
             code=np.where((due < 10.0) | (due >= well_from_s), 200, 429),
             kind=np.zeros(len(due), int),
             stream=np.zeros(len(due), int),
-            told=msgspec.json.encode(told),
+            report=msgspec.json.encode(report),
         )
         return Results(path, list(TENANTS))
 
@@ -183,8 +183,8 @@ def test_a_slow_request_is_put_down_to_who_stood_still(tmp_path: Path) -> None:
     """The generator, somebody else on the processor, a long computation, or the store."""
     began = 10.0
     due = began + np.arange(4.0)
-    told = {"began": began, "cpu_s": 1.0, "took_s": 4.0, "intents": [], "kinds": ["read"]}
-    told["pauses"] = [(0.0, 0.1)]
+    report = {"began": began, "cpu_s": 1.0, "took_s": 4.0, "intents": [], "kinds": ["read"]}
+    report["pauses"] = [(0.0, 0.1)]
     path = tmp_path / "run.npz"
     np.savez(
         path,
@@ -194,7 +194,7 @@ def test_a_slow_request_is_put_down_to_who_stood_still(tmp_path: Path) -> None:
         code=np.full(4, 200),
         kind=np.zeros(4, int),
         stream=np.zeros(4, int),
-        told=msgspec.json.encode(told),
+        report=msgspec.json.encode(report),
     )
     seen, trace = Results(path, ["a"]), Trace(os.getpid())
     trace.slices = [
