@@ -1,8 +1,8 @@
-"""etcd as the store: transactions a second, each beside the bare gRPC stub on the same member.
+"""etcd as the store: transactions per second, each with the bare gRPC stub on the same member.
 
-Ours carry a token, as the server's own do; the raw ones are the same compare and the same writes
-without one. The two are measured in turns, so that a busy spell falls on both. The cluster runs on
-the disk that holds the temporary folder; set TMPDIR to choose another.
+Our transactions carry a token, as the server's do; the raw ones have the same compare and the same
+writes without one. The two are measured in turns, so that a busy period affects both. The cluster
+runs on the disk that holds the temporary folder; set TMPDIR to choose another.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ BATCH_OPS = 100
 BATCHES_AT_ONCE = 4
 WATCHED = 2_000
 
-# Takes a caller's number and what it knows, returns what it then knows; raises when refused.
+# Takes a caller's number and its state, and returns its next state; raises when refused.
 Step = Callable[[int, int], Awaitable[int]]
 
 
 async def per_second(step: Step, callers: int, latencies: list[float]) -> float:
-    """Steps a second of so many callers for SECONDS."""
+    """Steps per second of `callers` callers over SECONDS."""
     done = 0
     until = time.perf_counter() + SECONDS
 
@@ -61,7 +61,7 @@ class Ours:
         self._run = 0
 
     def begin(self) -> None:
-        """Other keys than before: every caller starts with a key that is absent."""
+        """Use other keys than before: every caller starts with a key that is absent."""
         self._run += 1
 
     async def swap(self, number: int, modified: int) -> int:
@@ -69,7 +69,7 @@ class Ours:
         transaction = Transaction((Compare(key, modified),), (Put(key, VALUE),))
         outcome = await self._store.txn(transaction, token=self._store.new_token())
         if not isinstance(outcome, Committed):
-            raise SystemExit(f"nobody else writes {key}: {outcome}")
+            raise SystemExit(f"{key} has no other writer: {outcome}")
         return outcome.revision
 
     async def batch(self, number: int, _: int) -> int:
@@ -168,7 +168,7 @@ async def watch_latency(store: EtcdStore, ours: Ours) -> None:
 
     reading = asyncio.create_task(read())
     ours.begin()
-    # etcd looks after new watches ten times a second; what is measured is an old one.
+    # etcd adds new watches ten times a second; this measures an established one.
     await asyncio.sleep(0.5)
     acknowledged: dict[int, float] = {}
     round_trips = []
@@ -194,7 +194,7 @@ async def watch_latency(store: EtcdStore, ours: Ours) -> None:
 async def measure(cluster: EtcdCluster) -> None:
     config = EtcdConfig(endpoints=cluster.endpoints)
     store = await EtcdStore.open(config)
-    # Both sides talk to one member: with three, to the same one of them.
+    # Both sides use one member, also in a cluster of three.
     leader = cluster.wait_leader()
     call_next(store, leader)
     member = MemberChannel(cluster.members[leader].target, config)
