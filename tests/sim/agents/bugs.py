@@ -196,7 +196,7 @@ TOLD = (
         "inventory-of-the-first-attempt",
         "whoever looks around finds the first attempt of each replica, not the latest",
         rewrite(
-            TABLE + "_looked",
+            TABLE + "_report_inventory",
             "known.launch.attempt.number < attempt.number",
             "known.launch.attempt.number > attempt.number",
         ),
@@ -205,7 +205,7 @@ TOLD = (
         "inventory-of-what-runs",
         "whoever looks around does not see what has ended",
         rewrite(
-            TABLE + "_looked",
+            TABLE + "_report_inventory",
             "for held in latest.values()",
             "for held in latest.values() if held.is_running",
         ),

@@ -142,7 +142,7 @@ LATER_LIVES = (
         "adopted-by-pid",
         "after a reboot another process has the number of the work, and is taken for it",
         rewrite(
-            SHIM + "_looked",
+            SHIM + "_report_inventory",
             "held.is_running,\n",
             'held.is_running or held.process.reason == "Rebooted",\n',
         ),

@@ -43,15 +43,15 @@ class DesiredWorkOfAllTypes(DesiredWork):
         return super().missing(world)
 
     def _judge(self) -> str | None:
-        replicas = self._books.all("objects/replicas/")
+        replicas = self._store_copy.all("objects/replicas/")
         mine: dict[str, list[Replica]] = {}
         for replica in replicas:
             mine.setdefault(replica.spec.workload_uid, []).append(replica)
-        for workload in self._books.all("objects/workloads/"):
+        for workload in self._store_copy.all("objects/workloads/"):
             there = mine.get(workload.metadata.uid, [])
             for wrong in self._wrongs(workload, there):
                 return f"{workload.name} {wrong}"
-        workloads = self._books.all("objects/workloads/")
+        workloads = self._store_copy.all("objects/workloads/")
         jobs = {it.metadata.uid for it in workloads if it.spec.type is WorkloadType.JOB}
         for replica in replicas:
             # What a job has done is kept for whoever wants to look at it.
@@ -82,7 +82,7 @@ class DesiredWorkOfAllTypes(DesiredWork):
 
     def _spread(self, held: list[Replica]) -> Iterator[str]:
         homes = sorted(home_of(it) for it in held)
-        nodes = sorted(it.name for it in self._books.all("objects/nodes/"))
+        nodes = sorted(it.name for it in self._store_copy.all("objects/nodes/"))
         if homes != nodes:
             yield f"is on {homes} of {nodes}"
 
@@ -114,7 +114,7 @@ class PlaceableOnItsNode(PlaceableReplicas):
     def _fits(self, replica: Replica, ledgers: list[NodeLedger]) -> bool:
         home = replica.spec.template.placement.node_selector.get(NODE_LABEL)
         if home is not None:
-            mine = self._books.now.get(f"ledgers/node/{home}")
+            mine = self._store_copy.now.get(f"ledgers/node/{home}")
             ledgers = [it for it in ledgers if it is mine]
         return super()._fits(replica, ledgers)
 
@@ -122,27 +122,27 @@ class PlaceableOnItsNode(PlaceableReplicas):
 class TruthfulStatus:
     """What is said of workloads is true: counts, lists of addresses, cron jobs."""
 
-    def __init__(self, books: StoreCopy) -> None:
-        self._books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
         self._as_of = -1
         self._verdict: str | None = None
 
     def missing(self, world: World) -> str | None:
         """What is said and not so, in words."""
-        if self._as_of != self._books.version:
-            self._as_of, self._verdict = self._books.version, self._judge()
+        if self._as_of != self._store_copy.version:
+            self._as_of, self._verdict = self._store_copy.version, self._judge()
         return self._verdict
 
     def _judge(self) -> str | None:
         mine: dict[str, list[Replica]] = {}
-        for replica in self._books.all("objects/replicas/"):
+        for replica in self._store_copy.all("objects/replicas/"):
             mine.setdefault(replica.spec.workload_uid, []).append(replica)
-        workloads = {it.metadata.uid: it for it in self._books.all("objects/workloads/")}
+        workloads = {it.metadata.uid: it for it in self._store_copy.all("objects/workloads/")}
         for uid, workload in workloads.items():
             there = mine.get(uid, [])
             for wrong in (*self._counts(workload, there), *self._lists(workload, there)):
                 return f"{workload.name} {wrong}"
-        for listed in self._books.all("objects/endpoints/"):
+        for listed in self._store_copy.all("objects/endpoints/"):
             owners = [it.uid for it in listed.metadata.owner_references]
             if not any(uid in workloads for uid in owners):
                 return f"the addresses of {listed.name} have outlived it"
@@ -165,7 +165,7 @@ class TruthfulStatus:
         if workload.spec.type not in (WorkloadType.SERVICE, WorkloadType.PER_NODE):
             return
         uid = workload.metadata.uid
-        lists = self._books.all("objects/endpoints/")
+        lists = self._store_copy.all("objects/endpoints/")
         known = [it for it in lists if any(of.uid == uid for of in it.metadata.owner_references)]
         listed = sorted(it.replica for one in known for it in one.endpoints)
         ready = sorted(it.name for it in mine if is_ready(it))
@@ -175,7 +175,7 @@ class TruthfulStatus:
     def unpunctual(self, world: World) -> str | None:
         """Whether a cron job has left a moment of its schedule that is long past."""
         at = true_time(world) - PUNCTUAL
-        for cron in self._books.all("objects/workloads/"):
+        for cron in self._store_copy.all("objects/workloads/"):
             stated: Cron | None = cron.spec.cron
             if stated is None or stated.suspend or cron.spec.type is not WorkloadType.CRON:
                 continue
@@ -193,7 +193,7 @@ class TruthfulStatus:
         return None
 
     def _runs(self, cron: Workload) -> Iterator[Workload]:
-        for run in self._books.all("objects/workloads/"):
+        for run in self._store_copy.all("objects/workloads/"):
             owner = cron_of(run)
             if owner is not None and owner.uid == cron.metadata.uid:
                 yield run

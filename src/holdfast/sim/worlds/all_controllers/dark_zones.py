@@ -47,8 +47,8 @@ class CountedReady(Checker):
 
     invariants = ("STATUS",)
 
-    def __init__(self, books: StoreCopy) -> None:
-        self._books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
         # Until when each replica that does not work any more did so on a node that was heard.
         self._until_ms: dict[str, int] = {}
         # How often a workload had ready replicas that were not to be counted.
@@ -69,12 +69,12 @@ class CountedReady(Checker):
         is_judged = now_ms - self._hung_ms >= BACK_MS
         heard = {
             it.name
-            for it in self._books.all("objects/nodes/")
+            for it in self._store_copy.all("objects/nodes/")
             if it.status.phase is NodePhase.READY
         }
         working: dict[str, int] = {}
         ready: dict[str, int] = {}
-        for replica in self._books.all("objects/replicas/"):
+        for replica in self._store_copy.all("objects/replicas/"):
             uid, owner = replica.metadata.uid, replica.spec.workload_uid
             if is_ready(replica):
                 ready[owner] = ready.get(owner, 0) + 1
@@ -82,7 +82,7 @@ class CountedReady(Checker):
                     self._until_ms[uid] = now_ms
             if now_ms - self._until_ms.get(uid, -TOLD_MS) < TOLD_MS:
                 working[owner] = working.get(owner, 0) + 1
-        for workload in self._books.all("objects/workloads/"):
+        for workload in self._store_copy.all("objects/workloads/"):
             uid, said = workload.metadata.uid, workload.status.progress.ready
             self.silent += ready.get(uid, 0) > working.get(uid, 0)
             if is_judged and said > working.get(uid, 0):

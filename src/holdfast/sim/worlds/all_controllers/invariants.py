@@ -52,8 +52,8 @@ class JobAccountTrue(Checker):
 
     invariants = ("JOB",)
 
-    def __init__(self, books: StoreCopy, pieces: FinishingProcesses) -> None:
-        self._books, self._pieces = books, pieces
+    def __init__(self, store_copy: StoreCopy, pieces: FinishingProcesses) -> None:
+        self._store_copy, self._pieces = store_copy, pieces
         # Indexes of which a success is written down, and the most that ever might run at once.
         self._done: dict[str, set[int]] = {}
         self._most: dict[str, int] = {}
@@ -61,11 +61,11 @@ class JobAccountTrue(Checker):
         self._unborn: dict[tuple[str, int], int] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for _, old, new in self._books.changed("objects/workloads/"):
+        for _, old, new in self._store_copy.changed("objects/workloads/"):
             if new is not None and new.spec.type is WorkloadType.JOB:
                 self._judge(old if _is_same(old, new) else None, new)
         succeeded: list[Replica] = []
-        for _, old, new in self._books.changed("objects/replicas/"):
+        for _, old, new in self._store_copy.changed("objects/replicas/"):
             if new is None:
                 continue
             if not same(old, new):
@@ -112,7 +112,7 @@ class JobAccountTrue(Checker):
 
     def _born(self, replica: Replica) -> None:
         spec, name = replica.spec, replica.name
-        owners = [it for it in self._books.versions(owner_key(replica)) if _owns(it, replica)]
+        owners = [it for it in self._store_copy.versions(owner_key(replica)) if _owns(it, replica)]
         jobs = [it for it in owners if it.spec.type is WorkloadType.JOB]
         if not jobs:
             return
@@ -124,7 +124,7 @@ class JobAccountTrue(Checker):
             self.violated("JOB", f"{name} is beyond what was asked for")
         there = [
             it
-            for it in self._books.all("objects/replicas/")
+            for it in self._store_copy.all("objects/replicas/")
             if it.spec.workload_uid == spec.workload_uid and it.status.state is not State.RELEASED
         ]
         if len(there) > self._most[spec.workload_uid]:
@@ -137,12 +137,12 @@ class OneRunPerMoment(Checker):
 
     invariants = ("CRON",)
 
-    def __init__(self, books: StoreCopy) -> None:
-        self._books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
         self._runs: dict[tuple[str, datetime], str] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for _, old, new in self._books.changed("objects/workloads/"):
+        for _, old, new in self._store_copy.changed("objects/workloads/"):
             owner = cron_of(new) if new is not None else None
             if owner is not None and not _is_same(old, new):
                 self._born(new, owner)
@@ -154,18 +154,18 @@ class OneRunPerMoment(Checker):
         uid = run.metadata.uid
         if self._runs.setdefault((owner.uid, moment), uid) != uid:
             self.violated("CRON", f"a second run for {moment}: {run.name}")
-        crons = self._books.versions(f"objects/workloads/{run.namespace}/{owner.name}")
+        crons = self._store_copy.versions(f"objects/workloads/{run.namespace}/{owner.name}")
         mine = [it for it in crons if it.metadata.uid == owner.uid and it.spec.cron is not None]
         if not mine or all(it.spec.cron.suspend for it in mine):
             self.violated("CRON", f"{run.name} was born though its cron job rests or is gone")
         if any(it.spec.cron.concurrency is not Concurrency.FORBID for it in mine):
             return
-        for other in self._books.all("objects/workloads/"):
+        for other in self._store_copy.all("objects/workloads/"):
             of = cron_of(other)
             if of is None or of.uid != owner.uid or other.metadata.uid == uid:
                 continue
             key = f"objects/workloads/{other.namespace}/{other.name}"
-            if all(_goes_on(it) for it in self._books.versions(key)):
+            if all(_goes_on(it) for it in self._store_copy.versions(key)):
                 self.violated("CRON", f"{run.name} was born while {other.name} goes on")
 
 
@@ -174,14 +174,14 @@ class OnePerNode(Checker):
 
     invariants = ("PERNODE",)
 
-    def __init__(self, books: StoreCopy) -> None:
-        self._books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for _, old, new in self._books.changed("objects/replicas/"):
+        for _, old, new in self._store_copy.changed("objects/replicas/"):
             if new is None:
                 continue
-            owners = self._books.versions(owner_key(new))
+            owners = self._store_copy.versions(owner_key(new))
             if not any(it.spec.type is WorkloadType.PER_NODE for it in owners):
                 continue
             home, binding = home_of(new), new.status.binding
@@ -194,7 +194,7 @@ class OnePerNode(Checker):
         uid = replica.spec.workload_uid
         there = [
             it.name
-            for it in self._books.all("objects/replicas/")
+            for it in self._store_copy.all("objects/replicas/")
             if it.spec.workload_uid == uid
             and home_of(it) == home
             and it.status.state is not State.RELEASED
@@ -208,15 +208,15 @@ class PublishedEndpoints(Checker):
 
     invariants = ("SERVE",)
 
-    def __init__(self, books: StoreCopy) -> None:
-        self._books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
         # When each replica was last ready, and when last in a list, of those that are not now.
         self._until_ms: dict[tuple[str, str], int] = {}
         self._unlisted_ms: dict[tuple[str, str], int] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:
         now_ms = world.now_us // 1000
-        for _, old, new in self._books.changed("objects/endpoints/"):
+        for _, old, new in self._store_copy.changed("objects/endpoints/"):
             known = {it.replica for it in old.endpoints} if old is not None else set()
             listed = {it.replica for it in new.endpoints} if new is not None else set()
             namespace = (new or old).namespace
@@ -224,7 +224,7 @@ class PublishedEndpoints(Checker):
                 self._unlisted_ms[namespace, name] = now_ms
             for name in sorted(listed):
                 self._listed(namespace, name, now_ms)
-        for _, old, new in self._books.changed("objects/replicas/"):
+        for _, old, new in self._store_copy.changed("objects/replicas/"):
             if old is not None and is_ready(old):
                 self._until_ms[old.namespace, old.name] = now_ms
             if new is None or not same(old, new) or new.status.stage is not Stage.SERVING:
@@ -234,7 +234,7 @@ class PublishedEndpoints(Checker):
 
     def _served(self, replica: Replica, now_ms: int) -> None:
         """It is in a list, or was a moment ago: a list may change while the word is on its way."""
-        lists = self._books.all("objects/endpoints/")
+        lists = self._store_copy.all("objects/endpoints/")
         mine = [it for it in lists if it.namespace == replica.namespace]
         if any(it.replica == replica.name for one in mine for it in one.endpoints):
             return
@@ -243,7 +243,7 @@ class PublishedEndpoints(Checker):
             self.violated("SERVE", f"{replica.name} serves, and nobody can know where")
 
     def _listed(self, namespace: str, name: str, now_ms: int) -> None:
-        found = self._books.versions(f"objects/replicas/{namespace}/{name}")
+        found = self._store_copy.versions(f"objects/replicas/{namespace}/{name}")
         if any(is_ready(it) for it in found):
             return
         until_ms = self._until_ms.get((namespace, name))
@@ -284,13 +284,13 @@ class RolloutLimits(Checker):
 
     invariants = ("ROLLOUT",)
 
-    def __init__(self, books: StoreCopy) -> None:
-        self._books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
         self._begun: dict[str, set[int]] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:
         stopped: dict[str, Replica] = {}
-        for _, old, new in self._books.changed("objects/replicas/"):
+        for _, old, new in self._store_copy.changed("objects/replicas/"):
             if new is None:
                 continue
             begun = self._begun.setdefault(new.spec.workload_uid, set())
@@ -304,7 +304,9 @@ class RolloutLimits(Checker):
 
     def _judge(self, replica: Replica) -> None:
         uid = replica.spec.workload_uid
-        owners = [it for it in self._books.versions(owner_key(replica)) if it.metadata.uid == uid]
+        owners = [
+            it for it in self._store_copy.versions(owner_key(replica)) if it.metadata.uid == uid
+        ]
         rolled = [it for it in owners if it.spec.rollout.strategy is not RolloutStrategy.RECREATE]
         if not rolled:
             return
@@ -322,7 +324,7 @@ class RolloutLimits(Checker):
     def _stated(self, workload: Workload) -> int:
         if workload.spec.type is WorkloadType.SERVICE:
             return workload.spec.replicas
-        return len(self._books.all("objects/nodes/"))
+        return len(self._store_copy.all("objects/nodes/"))
 
 
 def _was_rolled(old: Replica, new: Replica) -> bool:
@@ -345,15 +347,15 @@ class JobTimes(Checker):
 
     invariants = ("JOB",)
 
-    def __init__(self, books: StoreCopy) -> None:
-        self._books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
         # When each job was made and when it ended, by true time, if its stamp says the same.
         self._made: dict[str, datetime] = {}
         self._ended: dict[str, datetime] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:
         now = datetime.fromtimestamp((world.origin_us + world.now_us) / 1_000_000, UTC)
-        for key, old, new in self._books.changed("objects/workloads/"):
+        for key, old, new in self._store_copy.changed("objects/workloads/"):
             if old is not None and old.metadata.deletion_timestamp is None:
                 self._removed(key, old, new, now)
             if new is None or new.spec.type is not WorkloadType.JOB:
@@ -377,7 +379,7 @@ class JobTimes(Checker):
             return
         if new is not None and new.metadata.deletion_timestamp is None:
             return
-        apart = [past for _, _, past in self._books.changed(keys.OPERATIONS)]
+        apart = [past for _, _, past in self._store_copy.changed(keys.OPERATIONS)]
         found = [it.operation for it in apart if it is not None and it.key == key]
         for operation in (*found, *accepted_in(job, new)):
             if operation.id.startswith(_OWN) and _is_true(operation.at, now):

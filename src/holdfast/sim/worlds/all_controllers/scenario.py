@@ -118,9 +118,9 @@ class AllControllersCensus(EndToEndCensus):
 
     def on_commit(self, world: World, commit: Commit) -> None:
         super().on_commit(world, commit)
-        for _, old, new in self.books.changed("objects/workloads/"):
+        for _, old, new in self.store_copy.changed("objects/workloads/"):
             self._workload(old, new)
-        for _, old, new in self.books.changed("objects/replicas/"):
+        for _, old, new in self.store_copy.changed("objects/replicas/"):
             if new is None:
                 continue
             before = old if same(old, new) else None
@@ -131,7 +131,7 @@ class AllControllersCensus(EndToEndCensus):
             for step in steps_of(before, new):
                 if step.to.value == "Stopping":
                     self._count(f"stopped: {step.reason}")
-        for _, old, new in self.books.changed("objects/endpoints/"):
+        for _, old, new in self.store_copy.changed("objects/endpoints/"):
             was = bool(old is not None and old.endpoints)
             is_now = bool(new is not None and new.endpoints)
             self._count("list written" if is_now else "list emptied", is_now or was)
@@ -229,14 +229,14 @@ def build_with(world: World, nodes: int, *, teams: int = 2, servers: int = 2) ->
     world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
     pieces = FinishingProcesses(world, TIMING)
     where = {f"agent-{number}": f"eu-{ZONES[number % len(ZONES)]}" for number in range(nodes)}
-    hearing = HeartbeatFilter(world, where, TIMING)
+    heartbeats = HeartbeatFilter(world, where, TIMING)
     names = SERVER_NAMES[:servers]
     for name in names:
         identity = f"system:server:{name}"
         world.add(name, lambda seat: SimServer(seat, SETTINGS), store="store", identity=identity)
     world.balance(SERVERS, names)
     world.balance(CLIENT_SERVERS, names)
-    _add_components(world, hearing, names, teams)
+    _add_components(world, heartbeats, names, teams)
     for node, zone in where.items():
         _add_agent(world, node, zone)
     world.add(
@@ -246,13 +246,17 @@ def build_with(world: World, nodes: int, *, teams: int = 2, servers: int = 2) ->
         identity=ADMIN,
     )
     world.add(FOLLOWER, lambda seat: WatchFollower(seat, FOLLOWED), store="store")
-    books = _add_laws(world, keyspace, pieces)
-    world.check(JudgedNodes(books, hearing, TIMING), Reborn(books, pieces), NoStarvation(books))
-    _add_ends(world, books, pieces)
+    store_copy = _add_laws(world, keyspace, pieces)
+    world.check(
+        JudgedNodes(store_copy, heartbeats, TIMING),
+        Reborn(store_copy, pieces),
+        NoStarvation(store_copy),
+    )
+    _add_ends(world, store_copy, pieces)
 
 
 def _add_components(
-    world: World, hearing: HeartbeatFilter, servers: tuple[str, ...], teams: int
+    world: World, heartbeats: HeartbeatFilter, servers: tuple[str, ...], teams: int
 ) -> None:
     def team(seat: Seat) -> ControllerRunner:
         return ControllerRunner(all_controllers(), seat.rng, name=seat.name, servers=servers)
@@ -260,7 +264,7 @@ def _add_components(
     name = "system:scheduler:main"
     make: Callable[[Seat], Scheduler] = lambda seat: Scheduler("main", seat.rng)  # noqa: E731
     world.add("scheduler", tap_component(name, make), identity=name)
-    heard = tap_component("", hearing.around(team))
+    heard = tap_component("", heartbeats.around(team))
     for number in range(1, teams + 1):
         world.add(f"controllers-{number}", heard, identity="system:controllers")
 
@@ -274,51 +278,51 @@ def _add_agent(world: World, node: str, zone: str) -> None:
 
 def _add_laws(world: World, keyspace: Keyspace, pieces: FinishingProcesses) -> StoreCopy:
     records = tuple(keyspace.range("", keys.END).records)
-    books = StoreCopy()
-    books.learn(records)
+    store_copy = StoreCopy()
+    store_copy.learn(records)
     # The books are first: the others read in them what the commit has changed.
     world.check(
-        books,
-        LedgerTotals(books),
-        LawfulTransitions(books),
-        FieldOwnership(books, status=True),
-        ReservationClaims(books),
+        store_copy,
+        LedgerTotals(store_copy),
+        LawfulTransitions(store_copy),
+        FieldOwnership(store_copy, status=True),
+        ReservationClaims(store_copy),
     )
-    world.check(OneCopy(books, pieces), ReleasedAfterStop(books, pieces))
+    world.check(OneCopy(store_copy, pieces), ReleasedAfterStop(store_copy, pieces))
     world.check(
-        AcknowledgedWrites(books, records),
-        OperationsOnce(books),
+        AcknowledgedWrites(store_copy, records),
+        OperationsOnce(store_copy),
         WatchOrder(records, FOLLOWED),
         FinalRecount(),
     )
     world.check(
-        JobAccountTrue(books, pieces),
-        OneRunPerMoment(books),
-        OnePerNode(books),
-        PublishedEndpoints(books),
+        JobAccountTrue(store_copy, pieces),
+        OneRunPerMoment(store_copy),
+        OnePerNode(store_copy),
+        PublishedEndpoints(store_copy),
     )
-    world.check(DisruptionBudgets(books), RolloutLimits(books), JobTimes(books))
-    census = AllControllersCensus(books)
+    world.check(DisruptionBudgets(store_copy), RolloutLimits(store_copy), JobTimes(store_copy))
+    census = AllControllersCensus(store_copy)
     census.begin(world)
     world.check(census)
-    return books
+    return store_copy
 
 
-def _add_ends(world: World, books: StoreCopy, pieces: FinishingProcesses) -> None:
+def _add_ends(world: World, store_copy: StoreCopy, pieces: FinishingProcesses) -> None:
     wished, truthful, fitting = (
-        DesiredWorkOfAllTypes(books, pieces),
-        TruthfulStatus(books),
-        PlaceableOnItsNode(books),
+        DesiredWorkOfAllTypes(store_copy, pieces),
+        TruthfulStatus(store_copy),
+        PlaceableOnItsNode(store_copy),
     )
     world.check(
-        QuietStore(books),
+        QuietStore(store_copy),
         Settles("CRON", truthful.unpunctual, within_ms=CRONS_REST_MS - 10_000),
         Settles("V1", wished.missing, within_ms=WELL_WITHIN_MS),
         Settles("V1", wished.untrusted, within_ms=WELL_WITHIN_MS),
         Settles("V1", truthful.missing, within_ms=WELL_WITHIN_MS),
         Settles("V2", fitting.missing, within_ms=20_000),
         Settles("V3", wished.silent, within_ms=WELL_WITHIN_MS),
-        Settles("INV12", lambda w: overdue_reservation(books, w), within_ms=60_000),
+        Settles("INV12", lambda w: overdue_reservation(store_copy, w), within_ms=60_000),
     )
 
 

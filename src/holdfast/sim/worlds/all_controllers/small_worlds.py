@@ -86,18 +86,18 @@ WORKLOADS: dict[str, Plan] = {
 
 def outcome(world: World) -> object:
     """The fingerprint: everything that a fault on the way must not change."""
-    books = world.checker(StoreCopy)
+    store_copy = world.checker(StoreCopy)
     found: list[Any] = []
-    for workload in books.all("objects/workloads/"):
+    for workload in store_copy.all("objects/workloads/"):
         mine = [
             (it.spec.ordinal, it.status.state.value, it.status.stage.value)
-            for it in books.all("objects/replicas/")
+            for it in store_copy.all("objects/replicas/")
             if it.spec.workload_uid == workload.metadata.uid
         ]
         found.append((workload.name, *_said(workload), sorted(mine) if _stays(workload) else ()))
     listed = [
         (it.name, sorted(entry.replica.rpartition("-")[0] for entry in it.endpoints))
-        for it in books.all("objects/endpoints/")
+        for it in store_copy.all("objects/endpoints/")
     ]
     return sorted(found), sorted(listed)
 

@@ -67,8 +67,8 @@ DEMANDED = (
 class EndToEndCensus(Checker):
     """Counts by name. The taps around the machines report what the machines went through."""
 
-    def __init__(self, books: StoreCopy) -> None:
-        self.books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self.store_copy = store_copy
         self.counts: dict[str, int] = {}
         self._missed: dict[tuple[str, int], int] = {}
 
@@ -113,17 +113,17 @@ class EndToEndCensus(Checker):
                 self._count("adopted by the next agent")
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for _, old, new in self.books.changed("objects/nodes/"):
+        for _, old, new in self.store_copy.changed("objects/nodes/"):
             if old is not None and new is not None:
                 self._count_node(old, new)
-        for _, old, new in self.books.changed("objects/replicas/"):
+        for _, old, new in self.store_copy.changed("objects/replicas/"):
             if new is None:
                 continue
             if not same(old, new) and new.spec.incarnation:
                 self._count("replaced")
             for record in steps_of(old if same(old, new) else None, new):
                 self._count(f"move {_name(record.from_state)} -> {record.to.value}")
-        for _, old, new in self.books.changed(LEASES):
+        for _, old, new in self.store_copy.changed(LEASES):
             if isinstance(old, Lease) and isinstance(new, Lease):
                 self._count_lease(old, new)
 

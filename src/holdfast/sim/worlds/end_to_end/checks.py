@@ -27,8 +27,8 @@ class OneCopy(Checker):
 
     invariants = ("INV2",)
 
-    def __init__(self, books: StoreCopy, processes: Processes) -> None:
-        self._books, self.processes = books, processes
+    def __init__(self, store_copy: StoreCopy, processes: Processes) -> None:
+        self._store_copy, self.processes = store_copy, processes
         self.starts = 0
         self.overlaps_after_freeze = 0
         # The workload and ordinal of each replica that ever ran; its object may be gone earlier.
@@ -69,7 +69,7 @@ class OneCopy(Checker):
         return table[Attempt(fact.uid, fact.number)].was_frozen
 
     def _replica(self, fact: ProcessStarted) -> Replica | None:
-        found = self._books.now.get(f"objects/replicas/{fact.namespace}/{fact.name}")
+        found = self._store_copy.now.get(f"objects/replicas/{fact.namespace}/{fact.name}")
         return found if found is not None and found.metadata.uid == fact.uid else None
 
 
@@ -81,8 +81,8 @@ class ReleasedAfterStop(Checker):
 
     invariants = ("INV2",)
 
-    def __init__(self, books: StoreCopy, processes: Processes) -> None:
-        self._books, self._processes = books, processes
+    def __init__(self, store_copy: StoreCopy, processes: Processes) -> None:
+        self._store_copy, self._processes = store_copy, processes
         self._started: set[str] = set()
 
     def on_fact(self, world: World, fact: Any) -> None:
@@ -90,7 +90,7 @@ class ReleasedAfterStop(Checker):
             self._started.add(fact.uid)
 
     def on_commit(self, world: World, commit: Any) -> None:
-        for _, old, new in self._books.changed("objects/replicas/"):
+        for _, old, new in self._store_copy.changed("objects/replicas/"):
             if new is None:
                 continue
             state = new.status.state
@@ -110,25 +110,25 @@ class ReleasedAfterStop(Checker):
 class DesiredWork:
     """V1 and V3: desired work runs and is ready, or says why it waits; and nothing else runs."""
 
-    def __init__(self, books: StoreCopy, processes: Processes) -> None:
-        self._books, self._processes = books, processes
+    def __init__(self, store_copy: StoreCopy, processes: Processes) -> None:
+        self._store_copy, self._processes = store_copy, processes
         # The last verdict and the versions it was computed from: a long calm asks every second.
         self._as_of = (-1, -1)
         self._verdict: str | None = None
 
     def missing(self, world: World) -> str | None:
         """What differs from the desired state, as a sentence."""
-        as_of = (self._books.version, self._processes.changes)
+        as_of = (self._store_copy.version, self._processes.changes)
         if as_of != self._as_of:
             self._as_of, self._verdict = as_of, self._judge()
         return self._verdict
 
     def _judge(self) -> str | None:
-        replicas = self._books.all("objects/replicas/")
+        replicas = self._store_copy.all("objects/replicas/")
         by_workload: dict[str, list[Replica]] = {}
         for replica in replicas:
             by_workload.setdefault(replica.spec.workload_uid, []).append(replica)
-        for workload in self._books.all("objects/workloads/"):
+        for workload in self._store_copy.all("objects/workloads/"):
             if workload.metadata.deletion_timestamp is not None:
                 return f"{workload.name} is still being deleted"
             found = [r for r in by_workload.get(workload.metadata.uid, []) if occupies_ordinal(r)]
@@ -167,14 +167,14 @@ class DesiredWork:
 
     def silent(self, world: World) -> str | None:
         """V3: a replica that waits says why."""
-        for replica in self._books.all("objects/replicas/"):
+        for replica in self._store_copy.all("objects/replicas/"):
             if replica.status.state is State.PENDING and replica.status.pending is None:
                 return f"{replica.name} is pending and its status gives no reason"
         return None
 
     def untrusted(self, world: World) -> str | None:
         """Every registered node is Ready again."""
-        for node in self._books.all("objects/nodes/"):
+        for node in self._store_copy.all("objects/nodes/"):
             if node.status.phase is not NodePhase.READY:
                 return f"node {node.name} is {node.status.phase.value}"
         return None

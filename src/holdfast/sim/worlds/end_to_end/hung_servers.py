@@ -109,8 +109,8 @@ class PromptPlacement(Checker):
 
     invariants = ("V2",)
 
-    def __init__(self, books: StoreCopy) -> None:
-        self._books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
         # When the set of hung servers last changed.
         self._changed_ms = 0
         self._hung: tuple[str, ...] = ()
@@ -129,20 +129,20 @@ class PromptPlacement(Checker):
         world.post(world.now_us + LOOK_EVERY_MS * 1_000, self._look, world, None)
 
     def on_commit(self, world: World, commit: Any) -> None:
-        for key, old, new in self._books.changed("objects/workloads/"):
+        for key, old, new in self._store_copy.changed("objects/workloads/"):
             if old is None and new is not None:
                 at_us = world.now_us + PROMPT_MS * 1_000
                 world.post(at_us, self._judge, key, world.now_us // 1_000)
 
     def _judge(self, _number: int, key: str, created_ms: int) -> None:
-        workload: Workload | None = self._books.now.get(key)
+        workload: Workload | None = self._store_copy.now.get(key)
         was_disturbed = self._changed_ms > created_ms or not self._is_single
         if workload is None or was_disturbed or len(self._hung) != 1:
             return
         self.judged += 1
         bound = [
             it
-            for it in self._books.all("objects/replicas/")
+            for it in self._store_copy.all("objects/replicas/")
             if it.spec.workload_uid == workload.metadata.uid and it.status.state not in _WAITING
         ]
         if len(bound) < workload.spec.replicas:
@@ -153,8 +153,8 @@ class PromptPlacement(Checker):
 def build(world: World) -> None:
     build_with(world, NODES, faults_ms=FAULTS_MS)
     choose_servers(world)
-    books = next(it for it in world.checkers if isinstance(it, StoreCopy))
-    prompt = PromptPlacement(books)
+    store_copy = next(it for it in world.checkers if isinstance(it, StoreCopy))
+    prompt = PromptPlacement(store_copy)
     world.check(prompt)
     prompt.watch(world)
 

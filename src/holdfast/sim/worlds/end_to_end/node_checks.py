@@ -35,8 +35,10 @@ class JudgedNodes(Checker):
 
     invariants = ("SC6",)
 
-    def __init__(self, books: StoreCopy, hearing: HeartbeatFilter, timing: FenceTiming) -> None:
-        self._books, self._hearing = books, hearing
+    def __init__(
+        self, store_copy: StoreCopy, heartbeats: HeartbeatFilter, timing: FenceTiming
+    ) -> None:
+        self._store_copy, self._heartbeats = store_copy, heartbeats
         mark_ms = timing.renew_every_ms * MARK_AFTER_HALF_PERIODS // 2
         # Measured by the slowest allowed server clock against the fastest.
         self._listened_ms = mark_ms * (PPM - 2 * timing.drift_ppm) // PPM - 1
@@ -46,7 +48,7 @@ class JudgedNodes(Checker):
         self._since_ms: dict[str, int] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for _, old, new in self._books.changed("objects/nodes/"):
+        for _, old, new in self._store_copy.changed("objects/nodes/"):
             if new is not None and (
                 old is None or old.status.incarnation != new.status.incarnation
             ):
@@ -55,8 +57,8 @@ class JudgedNodes(Checker):
     def on_fact(self, world: World, fact: Any) -> None:
         if not isinstance(fact, NodeDecision):
             return
-        what = f"{fact.node} is to be {'marked' if fact.word is NodeAction.MARK else 'fenced'}"
-        if fact.word is NodeAction.MARK:
+        what = f"{fact.node} is to be {'marked' if fact.action is NodeAction.MARK else 'fenced'}"
+        if fact.action is NodeAction.MARK:
             for listening_ms in fact.listening_ms:
                 if listening_ms < self._listened_ms:
                     self.violated("SC6", f"{what}, and a server listens for {listening_ms} ms")
@@ -64,14 +66,14 @@ class JudgedNodes(Checker):
             self._check_limits(world, fact, what)
 
     def _check_limits(self, world: World, fact: NodeDecision, what: str) -> None:
-        zone = self._hearing.zones[fact.node]
+        zone = self._heartbeats.zones[fact.node]
         nodes = [
             node.name
-            for node in self._books.all("objects/nodes/")
-            if self._hearing.zones[node.name] == zone and node.status.phase in _EXPECTED
+            for node in self._store_copy.all("objects/nodes/")
+            if self._heartbeats.zones[node.name] == zone and node.status.phase in _EXPECTED
         ]
         # The silence of an earlier incarnation does not count for the present one.
-        before_ms = world.now_us // 1000 - 2 * self._hearing.silent_ms
+        before_ms = world.now_us // 1000 - 2 * self._heartbeats.silent_ms
         silent = sum(name in fact.silent and self._since_ms[name] < before_ms for name in nodes)
         if len(nodes) >= _FEWEST and silent * 100 >= len(nodes) * _SHARE:
             self.violated("SC6", f"{what}, and {silent} of {len(nodes)} are silent")
@@ -86,12 +88,12 @@ class Reborn(Checker):
 
     invariants = ("INV2",)
 
-    def __init__(self, books: StoreCopy, processes: Processes) -> None:
-        self._books, self._processes = books, processes
+    def __init__(self, store_copy: StoreCopy, processes: Processes) -> None:
+        self._store_copy, self._processes = store_copy, processes
         self._fenced_ms: dict[str, int] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for _, old, new in self._books.changed("objects/nodes/"):
+        for _, old, new in self._store_copy.changed("objects/nodes/"):
             if new is None:
                 continue
             was_gone = old is not None and old.status.phase in _GONE

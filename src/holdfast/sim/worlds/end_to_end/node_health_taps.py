@@ -1,11 +1,11 @@
-"""What controller:nodes is told of the nodes, and what it decides on that.
+"""What controller:nodes learns about heartbeats, and what it decides from that.
 
-Two faults make it deaf: to one node (`deaf`), or to all of a zone (`deaf_zone`). The agents renew
-all the same and are acknowledged until the mark, so that marks and fences come at any moment of
-their lives. Safety must not rest on who was heard: that is what the deadline is there for.
+Two faults hide heartbeats from it: of one node (`deaf`), or of all nodes of a zone (`deaf_zone`).
+The agents still renew and are acknowledged until the mark, so that marks and fences come at any
+moment of their lives. Safety must not rest on received heartbeats: the deadline ensures it.
 
-A `HeartbeatTap` stands around each team of controllers. It takes from the servers' answers what must
-not be heard, and states as a fact what the team knew when it decided to mark or to fence.
+A `HeartbeatTap` wraps each controller runner. It removes the hidden heartbeats from the servers'
+answers, and states as a fact what the runner knew when it decided to mark or to fence.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ _GRAVE = (NodeAction.MARK, NodeAction.FENCE)
 
 
 class NodeDecision(msgspec.Struct, frozen=True):
-    """A fact: a team decided to say this word of a node.
+    """A fact: controllers decided on this action for a node.
 
-    `listening_ms` is for how long each server that was heard of lately has listened, by its word;
-    `silent` are the nodes that nobody has told it of for so long that it must know.
+    `listening_ms` is how long each recently reported server has listened, by its own report;
+    `silent` are the nodes without a reported heartbeat for so long that the runner must know it.
     """
 
-    word: NodeAction
+    action: NodeAction
     node: str
     listening_ms: tuple[int, ...]
     silent: tuple[str, ...]
 
 
 class HeartbeatFilter:
-    """Who is not heard at present. Give it to the world once, before its controllers."""
+    """The nodes whose heartbeats are hidden. Create it once per world, before its controllers."""
 
     def __init__(self, world: World, zones: dict[str, str], timing: FenceTiming) -> None:
         """`zones` has the zone of each node."""
         self.zones = zones
-        # From when on a node is silent even for a controller that lacks one server's answers.
+        # After this time a node is silent even for a controller without one server's answers.
         self.silent_ms = timing.renew_every_ms * SUSPECT_AFTER_PERIODS + FRESH_MS
         self._deaf: dict[str, int] = {}
         world.faults.add("deaf", FaultKind(HOST, self._node))
@@ -77,62 +77,62 @@ class HeartbeatFilter:
 
         return heal
 
-    def heard(self, heard: HeartbeatReport) -> HeartbeatReport:
-        """What arrives of a server's answer."""
+    def visible_part(self, report: HeartbeatReport) -> HeartbeatReport:
+        """The part of a server's answer that is not hidden."""
         if not self._deaf:
-            return heard
-        ages_ms = {node: age for node, age in heard.ages_ms.items() if node not in self._deaf}
-        return msgspec.structs.replace(heard, ages_ms=ages_ms)
+            return report
+        ages_ms = {node: age for node, age in report.ages_ms.items() if node not in self._deaf}
+        return msgspec.structs.replace(report, ages_ms=ages_ms)
 
     def around(self, make: Callable[[Seat], ControllerRunner]) -> Callable[[Seat], HeartbeatTap]:
-        """A factory of teams that hear through this."""
+        """A factory of controller runners that receive reports through this filter."""
         return lambda seat: HeartbeatTap(self, make(seat))
 
 
 class HeartbeatTap:
-    """See the module's docstring. All it remembers is what its team was told."""
+    """See the module's docstring. All it remembers is what its runner received."""
 
-    def __init__(self, hearing: HeartbeatFilter, team: ControllerRunner) -> None:
-        self._hearing, self._team = hearing, team
-        self._heard_ms: dict[str, int] = {}
-        # As of when each server was last heard of, and since when it listens.
+    def __init__(self, heartbeats: HeartbeatFilter, runner: ControllerRunner) -> None:
+        self._filter, self._runner = heartbeats, runner
+        self._renewed_ms: dict[str, int] = {}
+        # As of when each server was last reported, and since when it listens.
         self._listening: dict[str, tuple[int, int]] = {}
-        # Since when it has been told without a gap, and when it was told last.
-        self._since_ms = self._told_ms = 0
+        # Since when reports have arrived without a gap, and when the last one arrived.
+        self._since_ms = self._report_ms = 0
 
     @property
     def cache(self) -> Cache:
-        return self._team.cache
+        return self._runner.cache
 
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
         if isinstance(stimulus, Answered) and isinstance(stimulus.body, HeartbeatReport):
-            stimulus = Answered(stimulus.call, self._told(stimulus.body, now.monotonic_ms))
-        effects = self._team.step(stimulus, now)
-        told = [
-            StateFact(self._decided(effect.body, now.monotonic_ms))
+            stimulus = Answered(stimulus.call, self._take_report(stimulus.body, now.monotonic_ms))
+        effects = self._runner.step(stimulus, now)
+        facts = [
+            StateFact(self._decision(effect.body, now.monotonic_ms))
             for effect in effects
             if isinstance(effect, Ask)
             and isinstance(effect.body, JudgeNode)
             and effect.body.word in _GRAVE
         ]
-        return [*told, *effects] if told else effects
+        return [*facts, *effects] if facts else effects
 
-    def _told(self, heard: HeartbeatReport, now_ms: int) -> HeartbeatReport:
-        heard = self._hearing.heard(heard)
-        if not self._listening or now_ms - self._told_ms > FRESH_MS:
-            # It takes office, or comes back to it: whoever was silent before is none of its own.
+    def _take_report(self, report: HeartbeatReport, now_ms: int) -> HeartbeatReport:
+        report = self._filter.visible_part(report)
+        if not self._listening or now_ms - self._report_ms > FRESH_MS:
+            # It becomes leader, or does so again: silence from before that does not count.
             self._since_ms = now_ms
-        self._told_ms = now_ms
-        for word in heard.all_words():
-            at_ms = now_ms - word.age_ms
-            if at_ms >= self._listening.get(word.server, (at_ms, 0))[0]:
-                self._listening[word.server] = (at_ms, now_ms - word.listening_ms)
-        for node, age_ms in heard.ages_ms.items():
-            self._heard_ms[node] = max(self._heard_ms.get(node, 0), now_ms - age_ms)
-        return heard
+        self._report_ms = now_ms
+        for server in report.all_words():
+            at_ms = now_ms - server.age_ms
+            if at_ms >= self._listening.get(server.server, (at_ms, 0))[0]:
+                self._listening[server.server] = (at_ms, now_ms - server.listening_ms)
+        for node, age_ms in report.ages_ms.items():
+            self._renewed_ms[node] = max(self._renewed_ms.get(node, 0), now_ms - age_ms)
+        return report
 
-    def _decided(self, judge: JudgeNode, now_ms: int) -> NodeDecision:
-        before_ms = now_ms - self._hearing.silent_ms
+    def _decision(self, judge: JudgeNode, now_ms: int) -> NodeDecision:
+        before_ms = now_ms - self._filter.silent_ms
         return NodeDecision(
             judge.word,
             judge.node,
@@ -143,7 +143,7 @@ class HeartbeatTap:
             ),
             tuple(
                 node
-                for node in self._hearing.zones
-                if max(self._heard_ms.get(node, 0), self._since_ms) < before_ms
+                for node in self._filter.zones
+                if max(self._renewed_ms.get(node, 0), self._since_ms) < before_ms
             ),
         )

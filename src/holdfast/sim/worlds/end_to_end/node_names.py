@@ -6,11 +6,11 @@ runs on.
 
 The fault `name_reused` cuts a node off and switches on a spare machine whose agent has the same
 node name and another installation: an operator has replaced a machine, or started its agent over
-an empty directory. The first machine is heard again while the spare still holds the name, and gets
-the name back when the spare is switched off. Half of the work is `keep` work, so that most of what
-the first machine runs outlives its fence: only that machine can prove that it has stopped. In
-`TWO_MACHINES` nothing else goes wrong, and both are in contact for long: what was given up has to
-stop on the first machine while the second one has the name.
+an empty directory. The first machine is reachable again while the spare still holds the name, and
+gets the name back when the spare is switched off. Half of the work is `keep` work, so that most of
+what the first machine runs outlives its fence: only that machine can prove that it has stopped. In
+`TWO_MACHINES` nothing else goes wrong, and both are in contact for a long time: work that was given
+up must stop on the first machine while the second one has the name.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with
 from holdfast.sim.worlds.end_to_end.tight import timing
 
 NODES = 3
-# Each node is a zone of its own, so that no brake holds back what is to be seen here.
+# Each node is a zone of its own, so that no disruption limit holds back marks and fences.
 ZONES = "abc"
 FAULTS_MS = 240_000
 SETTLE_MS = WELL_WITHIN_MS + 30_000
 # Long enough for a mark, a fence, a registration, and a return while the spare holds the name.
 _REUSED_MS = (25_000, 90_000)
 
-# What was given up ends within this on a machine that is in contact: a look at the node may be
-# that far away, and then come a read, a grace and a kill.
-HEEDED_WITHIN_MS = 60_000
+# Work that was given up ends within this time on a machine that is in contact: the agent's next
+# look may be that far away, and then come a read, a grace and a kill.
+STOPPED_WITHIN_MS = 60_000
 _GIVEN_UP = (State.FAILED, State.RELEASED)
-# How often a spare was given an empty disk, among the things of its computer.
+# The key of how often a spare was given an empty disk, among the things of its host.
 DISK = "disk"
 
 _HAZARDS = (
     *SELDOM_LATE,
     calendar_steps(60, share=0.3),
-    # The amount is after which part of that time, in per cent, the first machine is heard again.
+    # The amount is the part of that time, in per cent, after which the first machine is reachable.
     Hazard("name_reused", 120, for_ms=_REUSED_MS, amount=(30, 95), only="agent", share=1),
     Hazard("partition", 60, for_ms=(10_000, 40_000), only="agent", share=0.6),
     Hazard("crash", 90, for_ms=(0, 10_000), amount=(0, 6), only="agent", share=0.6),
@@ -87,14 +87,15 @@ _QUIET_HAZARDS = (
 
 
 class Spares:
-    """A second machine for each node's name. Give it to the world once, after its checkers.
+    """A second machine for each node's name. Create it once per world, after its checkers.
 
-    Its `keep` work cannot outlive it without a word from it either. So it is switched on once more
-    when the first machine has the name again: it finds what ended with its power, and says so.
+    The end of its `keep` work, too, must be reported by that machine itself. So it is switched on
+    once more when the first machine has the name again: it finds and reports what ended with its
+    power.
     """
 
     def __init__(self, world: World, nodes: Sequence[str]) -> None:
-        self._books = world.checker(StoreCopy)
+        self._store_copy = world.checker(StoreCopy)
         # The first machines that are cut off at present.
         self.cut: dict[str, None] = {}
         for node in nodes:
@@ -109,10 +110,10 @@ class Spares:
         spare = world.hosts[spare_of(fault.target)]
         if spare.up:
             return None
-        registered = self._books.now.get(f"objects/nodes/{fault.target}")
+        registered = self._store_copy.now.get(f"objects/nodes/{fault.target}")
         has_name = registered is not None and registered.status.installation == _installation(spare)
         if not has_name and not self._left_by(spare):
-            # Nothing is known of it any more: its directory is empty, as that of a new machine.
+            # No record refers to it any more: its directory is empty, as that of a new machine.
             spare.things.pop(THING, None)
             spare.things[DISK] = spare.things.get(DISK, 0) + 1
         world.boot(spare)
@@ -121,29 +122,29 @@ class Spares:
         lifts = [world.network.lay(PathFault("cut", here, None))]
         lifts.append(world.network.lay(PathFault("cut", None, here)))
 
-        def heard_again(*_: Any) -> None:
+        def reconnect(*_: Any) -> None:
             self.cut.pop(fault.target, None)
             while lifts:
                 lifts.pop()()
 
         after_us = fault.for_ms * fault.amount * 10
-        world.post(world.now_us + after_us, heard_again, None, None)
+        world.post(world.now_us + after_us, reconnect, None, None)
 
         def heal() -> None:
-            heard_again()
+            reconnect()
             world.shut_down(spare)
-            self._later(world, fault.target)
+            self._see_off_later(world, fault.target)
 
         return heal
 
-    def _later(self, world: World, node: str) -> None:
+    def _see_off_later(self, world: World, node: str) -> None:
         world.post(world.now_us + 1_000_000, self._see_off, world, node)
 
     def _see_off(self, _number: int, world: World, node: str) -> None:
-        """Let a spare prove what has become of its work, and never let it keep the name."""
+        """Let a spare report how its work ended, and never let it keep the name."""
         spare, registered = (
             world.hosts[spare_of(node)],
-            self._books.now.get(f"objects/nodes/{node}"),
+            self._store_copy.now.get(f"objects/nodes/{node}"),
         )
         is_back = registered is not None and registered.status.installation == node
         is_left = self._left_by(spare)
@@ -153,12 +154,14 @@ class Spares:
             world.boot(spare)
         if is_left or not is_back:
             # Until the first machine is back, work may still be bound to the spare.
-            self._later(world, node)
+            self._see_off_later(world, node)
 
     def _left_by(self, spare: Host) -> bool:
-        """Whether anything is bound to what is on its disk."""
+        """Whether a replica is bound to the installation on its disk and not yet released."""
         mine = _installation(spare)
-        held = (it for it in self._books.all("objects/replicas/") if it.status.binding is not None)
+        held = (
+            it for it in self._store_copy.all("objects/replicas/") if it.status.binding is not None
+        )
         return any(
             it.status.binding.installation == mine and it.status.state is not State.RELEASED
             for it in held
@@ -166,34 +169,34 @@ class Spares:
 
 
 class KeepWorkUndisturbed(Checker):
-    """H8: work that runs on when it is cut off is not stopped for its machine's return."""
+    """H8: work that keeps running when cut off is not stopped when its machine returns."""
 
     invariants = ("H8",)
 
-    def __init__(self, books: StoreCopy) -> None:
-        self._books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
         self.adopted = 0
 
     def on_commit(self, world: World, commit: Any) -> None:
-        for _, old, new in self._books.changed("objects/replicas/"):
+        for _, old, new in self._store_copy.changed("objects/replicas/"):
             before = old.status.binding if old is not None else None
             after = new.status.binding if new is not None else None
             if before is not None and after is not None:
                 self.adopted += before.node_incarnation != after.node_incarnation
             is_failed = new is not None and new.status.state is State.FAILED
             if is_failed and keeps(new) and new.status.transitions[-1].reason == NODE_RETURNED:
-                self.violated("H8", f"{new.name} is stopped because its machine is back")
+                self.violated("H8", f"{new.name} is stopped because its machine returned")
 
 
 class GivenUpWorkStops(Checker):
-    """C7.6: a machine that is in contact stops what was given up, whoever has its node's name."""
+    """C7.6: a machine in contact stops given-up work, whichever machine has its node's name."""
 
     invariants = ("C7.6",)
 
     def __init__(
-        self, world: World, books: StoreCopy, processes: Processes, spares: Spares
+        self, world: World, store_copy: StoreCopy, processes: Processes, spares: Spares
     ) -> None:
-        self._books, self._processes, self._spares = books, processes, spares
+        self._store_copy, self._processes, self._spares = store_copy, processes, spares
         # Since when each process has run on a machine that is in contact and was given up.
         self._since_us: dict[tuple[str, Attempt], int] = {}
         every(world, 1_000, self._look)
@@ -202,7 +205,7 @@ class GivenUpWorkStops(Checker):
         since_us = {}
         for host, held in self._processes.running():
             attempt = held.launch.attempt
-            replica = self._books.now.get(
+            replica = self._store_copy.now.get(
                 f"objects/replicas/{held.launch.namespace}/{held.launch.name}"
             )
             is_wanted = (
@@ -214,9 +217,9 @@ class GivenUpWorkStops(Checker):
                 continue
             key = (host.name, attempt)
             since_us[key] = self._since_us.get(key, world.now_us)
-            if world.now_us - since_us[key] > HEEDED_WITHIN_MS * 1000:
-                what = f"{held.launch.name} was given up and runs on {host.name}"
-                self.violated("C7.6", f"{what}, which has been in contact for long")
+            if world.now_us - since_us[key] > STOPPED_WITHIN_MS * 1000:
+                what = f"{held.launch.name} was given up and still runs on {host.name}"
+                self.violated("C7.6", f"{what}, in contact for more than {STOPPED_WITHIN_MS} ms")
         self._since_us = since_us
 
 
@@ -247,8 +250,8 @@ def build(world: World, *, quiet: bool = False) -> None:
     spares = Spares(world, [f"agent-{number}" for number in range(NODES)])
     world.check(KeepWorkUndisturbed(world.checker(StoreCopy)))
     if quiet:
-        books, processes = world.checker(StoreCopy), world.checker(OneCopy).processes
-        world.check(GivenUpWorkStops(world, books, processes, spares))
+        store_copy, processes = world.checker(StoreCopy), world.checker(OneCopy).processes
+        world.check(GivenUpWorkStops(world, store_copy, processes, spares))
 
 
 def script(rng: Random) -> Sequence[Act]:

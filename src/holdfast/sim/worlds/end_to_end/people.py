@@ -1,4 +1,4 @@
-"""Who uses this plane: an operator that looks only when there is something to do."""
+"""The users of this plane: an operator who reads only when there is something to do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PROBE = Probe(exec=ExecAction(("alive",)), period_seconds=2, failure_threshold=
 
 
 class RestingOperator(Operator):
-    """Rests between acts, so that a long calm costs nothing."""
+    """An operator who rests between acts, so that a long calm costs nothing."""
 
     _is_up = False
 
@@ -46,7 +46,7 @@ class RestingOperator(Operator):
 
 
 def _with(workload: Workload, act: dict[str, Any]) -> Workload:
-    """The workload with a grace, perhaps a liveness probe, and how long its owner waits for it."""
+    """The workload with a grace, perhaps a liveness probe, and its `replace_after_seconds`."""
     template = workload.spec.template
     template = msgspec.structs.replace(
         template,
@@ -58,22 +58,20 @@ def _with(workload: Workload, act: dict[str, Any]) -> Workload:
     return msgspec.structs.replace(workload, spec=spec)
 
 
-# Somebody who reserves: a hand that holds places for a time, and does not always come for them.
-#
-# No scheduler of the product reserves yet. This one looks at the store, as the hands of the
-# authority world do, holds places for what waits, and binds about half of them. What it leaves, and
-# what it has left when its world takes it away with the faults, controller:repair gives back at the
-# deadline.
+# No scheduler of the product reserves yet. `ReservingScheduler` reads the store, as the scripted
+# clients of the authority world do, reserves places for pending replicas, and binds about half of
+# them. The other half, and what is left when its world removes it after the faults,
+# controller:repair gives back at the deadline.
 
 HOLD_S = 15
-# Of what waits, this many are reserved in one round at most.
+# At most this many pending replicas get a reservation in one round.
 RESERVES_PER_ROUND = 3
 NAME = "system:scheduler:keeper"
 SCOPE = "scheduler:keeper"
 
 
 class ReservingScheduler(ScriptedScheduler):
-    """See the module's docstring."""
+    """A scripted scheduler that reserves places and binds only about half of them."""
 
     period_ms = 1_000
 
@@ -81,17 +79,17 @@ class ReservingScheduler(ScriptedScheduler):
         nodes = [it for it in snapshot.all(Node) if it.status.phase is NodePhase.READY]
         if not nodes:
             return
-        yield from self._reserved(snapshot)
+        yield from self._bind_reserved(snapshot)
         deadline = timestamp(now.wall_ms) + timedelta(seconds=HOLD_S)
         waiting = [it for it in snapshot.all(Replica) if it.status.state is State.PENDING]
         for replica in waiting[:RESERVES_PER_ROUND]:
-            node = self._next(replica, nodes)
+            node = self._next_node(replica, nodes)
             operation = operation_id_of(replica, f"reserve-{node.name}", self.identity)
             place = (target(replica), node.name, node.metadata.uid, self.term)
             yield Reserve(*place, deadline, operation=operation)
 
-    def _reserved(self, snapshot: ObjectSnapshot) -> Iterator[Any]:
-        """It comes for one half, and forgets the other."""
-        for request in super()._reserved(snapshot):
+    def _bind_reserved(self, snapshot: ObjectSnapshot) -> Iterator[Any]:
+        """It binds one half of its reservations, and forgets the other."""
+        for request in super()._bind_reserved(snapshot):
             if int(request.target.uid[0], 16) % 2:
                 yield request

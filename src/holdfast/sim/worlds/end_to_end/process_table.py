@@ -1,8 +1,8 @@
 """The process table of each node, with the shim that holds each process: the ground truth.
 
-Performs the agent's words as `host/runtime` and the real shim do. The table belongs to the
-computer, not to the agent: it goes on when the agent crashes or is paused, keeps its deadlines by
-the computer's own alarms, and is gone when the power is, except for what was written to disk.
+It carries out the agent's runtime protocol as `host/runtime` and the real shim do. The table
+belongs to the host, not to the agent: it continues when the agent crashes or is paused, keeps its
+deadlines by the host's own alarms, and is lost with the power, except for what was written to disk.
 Every start and stop of a process is a fact that checkers see.
 """
 
@@ -48,7 +48,7 @@ SLOW_START_MS = (500, 4_000)
 SLOW_START_ONE_IN = 20
 KILL_MS = (1, 400)
 LOOK_MS = (1, 20)
-# One process in so many does not listen when it is asked to stop.
+# One process in this many ignores the request to stop.
 STUBBORN_ONE_IN = 6
 
 
@@ -64,7 +64,7 @@ class ProcessStarted(msgspec.Struct, frozen=True):
 
 
 class ProcessEnded(msgspec.Struct, frozen=True):
-    """A fact: a process, and all that it started, is gone."""
+    """A fact: a process, and everything that it started, has ended."""
 
     host: str
     uid: str
@@ -101,16 +101,16 @@ class HeldProcess:
         self.launch = launch
         self.shim = Shim(launch.deadline_ms, launch.grace_ms)
         self.process = Process()
-        # The ports of the process at which it does not listen yet.
+        # The ports on which the process does not listen yet.
         self.unopened: tuple[str, ...] = ()
-        # Void is what was cleared, or given up by whoever was about to start it.
+        # Void means that it was cleared, or that its start was given up.
         self.is_running = self.is_void = False
         # The alarms of what the shim's clock demands next, and of the end that a stop leads to.
         self.alarm = self.death = 0
-        # By when it is to be gone if somebody asked for that before it ran; how long a kill takes.
+        # The end that a stop request from before it ran allows; how long a kill takes.
         self.stop_by_ms: int | None = None
         self.kill_takes_ms = 0
-        # Whoever was frozen with his computer may wake after his deadline: the honest limit.
+        # Work that was frozen with its host may resume after its deadline: a known limit.
         self.was_frozen = was_frozen
 
     @property
@@ -119,7 +119,7 @@ class HeldProcess:
 
 
 class Processes:
-    """All tables of a world. Give it to the world once, before its agents."""
+    """All tables of a world. Create it once per world, before its agents."""
 
     def __init__(self, world: World, timing: FenceTiming) -> None:
         self._world, self._self_stop_ms = world, timing.self_stop_after_ms
@@ -141,7 +141,7 @@ class Processes:
         world.faults.add("work_ill", FaultKind(HOST, self._ill))
 
     def table(self, host: Host) -> dict[Attempt, HeldProcess]:
-        """What is or was on a computer and has not been cleared."""
+        """What is or was on a host and has not been cleared."""
         table: dict[Attempt, HeldProcess] = host.things.setdefault(THING, {})
         return table
 
@@ -173,8 +173,8 @@ class Processes:
         held.alarm = self._after(cell.host, delay_ms, self._exec, cell, held)
 
     def _take_over(self, cell: Cell, held: HeldProcess) -> None:
-        """The directory is there already. To say that its work does not run would be a lie on
-        which a second copy could be started; what is being started tells so itself."""
+        """The directory exists already. To report that its work does not run would be false and
+        could lead to a second copy; work that is being started reports its start itself."""
         attempt, process = held.launch.attempt, held.process
         if process.id:
             self._tell(cell.host, cell, Launched(attempt, process, held.unopened))
@@ -185,7 +185,7 @@ class Processes:
 
     @staticmethod
     def _is_dated(host: Host, launch: Launch) -> bool:
-        """Whether its deadline was counted by a clock that has stood still since."""
+        """Whether its deadline came from a clock that has stopped since."""
         deadline_ms = launch.deadline_ms
         return deadline_ms is not None and deadline_ms <= host.things.get(DATED, 0)
 
@@ -194,7 +194,7 @@ class Processes:
         self._tell(cell.host, cell, NotLaunched(launch.attempt, process))
 
     def _exec(self, _number: int, cell: Cell, held: HeldProcess) -> None:
-        """The shim is there. It looks at the deadline before it starts anything."""
+        """The shim runs. It checks the deadline before it starts anything."""
         host = cell.host
         if held.is_void:
             return
@@ -209,7 +209,7 @@ class Processes:
         held.is_running = True
         self._begin(host, held)
         self.changes += 1
-        # `keep` work may run twice only where its owner does not want to wait for it.
+        # `keep` work may run twice only if its owner asked not to wait for it.
         keeps = launch.template.on_disconnect is OnDisconnect.KEEP
         exclusive = not keeps or launch.template.replace_after_seconds is None
         attempt = launch.attempt
@@ -224,12 +224,12 @@ class Processes:
             self._stop(host, held, max(0, held.stop_by_ms - self._now_ms(host)))
 
     def _begin(self, host: Host, held: HeldProcess) -> None:
-        """What else is so of a process from its start on."""
+        """A hook for subclasses: what else starts with a process."""
 
     # The deadline ----------------------------------------------------------------------------
 
     def _arm(self, host: Host, held: HeldProcess) -> None:
-        """Wake the shim when its clock demands something; once it kills, it only kills on."""
+        """Wake the shim when it has to act next; after the kill it has nothing else to do."""
         if held.alarm:
             self._world.timers.cancel(host, held.alarm)
             held.alarm = 0
@@ -249,8 +249,8 @@ class Processes:
             held.death = self._after(host, held.kill_takes_ms, self._die, host, how)
 
     def _extend(self, cell: Cell, effect: Extend) -> None:
-        # The clock comes before any request, so a deadline that is over does not move any more. The
-        # alarm is set anew when it sounds: most deadlines are moved long before.
+        # The clock comes before any request, so a deadline that has passed no longer moves. The
+        # alarm is set again only when it fires: most deadlines move long before.
         now_ms = self._now_ms(cell.host)
         for held in self.table(cell.host).values():
             if not held.shim.is_late(now_ms):
@@ -267,24 +267,24 @@ class Processes:
         elif held.process.reason or held.process.id:
             self._tell(cell.host, cell, Exited(halt.attempt, held.process))
         else:
-            # It is being started; the shim is told as soon as somebody can reach it.
+            # It is being started; the shim gets the request as soon as it is reachable.
             by_ms = self._now_ms(cell.host) + halt.grace_ms
             held.stop_by_ms = min(by_ms, by_ms if held.stop_by_ms is None else held.stop_by_ms)
 
     def _stop(self, host: Host, held: HeldProcess, grace_ms: int) -> None:
-        """Ask it, then kill it. Nothing takes that back once it has begun; it may be cut short."""
+        """Ask it to stop, then kill it. A stop is never undone; a later one may shorten it."""
         was_stopping = held.is_stopping
         held.shim.stop(STOPPED, self._now_ms(host), grace_ms)
         self._follow(host, held, was_stopping)
 
     def _follow(self, host: Host, held: HeldProcess, was_stopping: bool) -> None:
-        """Let the work hear what its shim has decided."""
+        """Carry out what the shim has decided."""
         if held.is_stopping and not was_stopping:
             self._signal(host, held)
         self._arm(host, held)
 
     def _signal(self, host: Host, held: HeldProcess) -> None:
-        """The work is asked to stop. Most of it does, in its own time."""
+        """Ask the work to stop. Most of it does so within its grace."""
         grace_ms = max(0, (held.shim.kill_ms or 0) - self._now_ms(host))
         stubborn = self._is_stubborn(held) or not grace_ms
         held.kill_takes_ms = between(self._rng, *KILL_MS)
@@ -309,7 +309,7 @@ class Processes:
         signal: int | None = None,
         code: int | None = None,
     ) -> None:
-        """The process is gone and its exit is on disk; then the agent is told, if it is there."""
+        """The process has ended and its exit is on disk; then a running agent learns of it."""
         held.is_running = False
         self.changes += 1
         held.process = msgspec.structs.replace(
@@ -321,7 +321,7 @@ class Processes:
             self._tell(host, cell, Exited(attempt, held.process))
 
     def _probe(self, cell: Cell, probe: RunProbe) -> None:
-        """Work that runs is well unless a fault says otherwise; nothing else answers."""
+        """Work that runs is healthy unless a fault makes it ill; anything else fails the probe."""
         held = self.table(cell.host).get(probe.attempt)
         is_well = held is not None and held.is_running and not cell.host.things.get(ILL, 0)
         self._tell(cell.host, cell, Probed(probe.attempt, probe.kind, is_well))
@@ -329,9 +329,11 @@ class Processes:
     # Looking and clearing --------------------------------------------------------------------
 
     def _look(self, cell: Cell, _effect: LookAround) -> None:
-        self._after(cell.host, between(self._rng, *LOOK_MS), self._looked, cell, cell.life)
+        self._after(
+            cell.host, between(self._rng, *LOOK_MS), self._report_inventory, cell, cell.life
+        )
 
-    def _looked(self, _number: int, cell: Cell, life: int) -> None:
+    def _report_inventory(self, _number: int, cell: Cell, life: int) -> None:
         latest: dict[str, HeldProcess] = {}
         for attempt, held in self.table(cell.host).items():
             known = latest.get(attempt.uid)
@@ -361,7 +363,7 @@ class Processes:
     def _found(held: HeldProcess) -> Process:
         if held.process.id or held.process.reason:
             return held.process
-        # A directory without shim and without exit: whoever made it did not come further.
+        # A directory without shim and without exit: its start was interrupted.
         held.is_void, held.process = True, Process(reason="NeverStarted")
         return held.process
 
@@ -375,7 +377,7 @@ class Processes:
     # Power and faults ------------------------------------------------------------------------
 
     def _power(self, host: Host) -> None:
-        """Without power nothing runs, and nobody writes down how it ended."""
+        """Without power nothing runs, and no exit is written."""
         host.things.pop(DATED, None)
         if host.up:
             return
@@ -399,25 +401,25 @@ class Processes:
                 self._end(host, held, held.shim.ended("Exited"), code=fault.amount)
 
     def _shim_kill(self, world: World, fault: Fault) -> None:
-        """The shims of a node are killed; each is the init of its own world and takes it along."""
+        """The shims of a node are killed; each is the init of its PID namespace and ends it."""
         host = world.hosts[fault.target]
         for held in list(self.table(host).values()):
             if held.is_running and not host.frozen:
                 self._end(host, held, "ShimDied")
 
     def _freeze(self, world: World, fault: Fault) -> Heal:
-        """A whole computer stands still. What runs on it may run on before any timer strikes."""
+        """A whole host freezes. What runs on it may continue before any timer fires."""
         host = world.hosts[fault.target]
         for held in self.table(host).values():
             held.was_frozen = True
         if fault.amount == 1:
-            # What was acknowledged until now lets work run for so long by the clock that stops.
+            # Renewals acknowledged so far let work run until then, by the clock that stops.
             host.things[DATED] = self._now_ms(host) + self._self_stop_ms
         world.freeze(host, clock_stops=fault.amount == 1)
         return lambda: world.thaw(host)
 
     def _ill(self, world: World, fault: Fault) -> Heal:
-        """Whoever asks the work of a node how it is gets no good answer."""
+        """Probes of the work on a node fail."""
         things = world.hosts[fault.target].things
         things[ILL] = things.get(ILL, 0) + 1
 
@@ -427,7 +429,7 @@ class Processes:
         return heal
 
     def _stall(self, world: World, fault: Fault) -> None:
-        """The next start on a node: its agent, and the shim that it has just begun, are held."""
+        """The next start on a node stalls: its agent and the shim that it just started."""
         world.hosts[fault.target].things[STALL] = fault.amount
 
     # Time ------------------------------------------------------------------------------------
@@ -439,6 +441,6 @@ class Processes:
         return self._world.timers.alarm(host, self._now_ms(host) + delay_ms, handler, a, b)
 
     def _tell(self, host: Host, cell: Cell, stimulus: Any) -> None:
-        """The agent hears it through a pipe of its own computer, in order, if it lives."""
+        """The agent receives it through a local pipe, in order, if it runs."""
         if cell.machine is not None:
             self._world.send(cell, stimulus, 1_000)

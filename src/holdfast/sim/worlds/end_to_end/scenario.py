@@ -1,4 +1,4 @@
-"""Who lives in this world, what befalls them, and what must be so in the end.
+"""The components of the end-to-end world, its faults, and what must hold in the end.
 
 python -m holdfast.sim run holdfast.sim.worlds.end_to_end.scenario:SCENARIO --seeds 0-99
 """
@@ -55,8 +55,8 @@ from holdfast.sim.worlds.end_to_end.checks import DesiredWork, OneCopy, Released
 from holdfast.sim.worlds.end_to_end.component_taps import tap_component
 from holdfast.sim.worlds.end_to_end.node_checks import JudgedNodes, Reborn
 from holdfast.sim.worlds.end_to_end.node_health_taps import HeartbeatFilter
-from holdfast.sim.worlds.end_to_end.people import NAME as KEEPER
-from holdfast.sim.worlds.end_to_end.people import SCOPE as KEEPER_SCOPE
+from holdfast.sim.worlds.end_to_end.people import NAME as RESERVER
+from holdfast.sim.worlds.end_to_end.people import SCOPE as RESERVER_SCOPE
 from holdfast.sim.worlds.end_to_end.people import ReservingScheduler, RestingOperator
 from holdfast.sim.worlds.end_to_end.process_table import Processes
 from holdfast.sim.worlds.end_to_end.servers import SimServer
@@ -65,18 +65,18 @@ from holdfast.store.memory import Keyspace
 
 NODES = 20
 ZONES = "abc"
-# In one world of so many there are two schedulers that know nothing of each other, and in one of so
-# many somebody reserves places.
+# One world in this many has two schedulers that know nothing of each other, and one world in this
+# many has a scheduler that reserves places.
 RIVAL_EVERY = 5
-KEEPER_EVERY = 4
+RESERVER_EVERY = 4
 MAIN_AWAY_MS = 12_000
 SERVER_NAMES = ("server-1", "server-2")
 FAULTS_MS = 600_000
-# V1 demands that all is well within 120 s and stays so for 600.
+# V1 demands the desired state within 120 s, and that it stays so for 600 s.
 WELL_WITHIN_MS = 120_000
 SETTLE_MS = WELL_WITHIN_MS + 600_000
 SETTINGS = PlaneSettings()
-# What the watcher of the store follows: what is written most but for leases.
+# What the watcher of the store follows: the objects that are written most, except leases.
 FOLLOWED = "objects/replicas/"
 
 HAZARDS = (
@@ -85,7 +85,7 @@ HAZARDS = (
     Hazard("crash", 60, for_ms=(0, 5_000), amount=(0, 6), only="server"),
     Hazard("crash", 60, for_ms=(0, 60_000), amount=(0, 6), only="agent"),
     Hazard("pause", 60, for_ms=(500, 25_000), amount=(0, 6)),
-    # An agent that sleeps for longer than its fence, with something half done.
+    # An agent that is paused for longer than its fence takes, in the middle of something.
     Hazard("pause", 60, for_ms=(30_000, 200_000), amount=(0, 8), only="agent"),
     Hazard("reboot", 12, for_ms=(1_000, 150_000), only="agent"),
     Hazard("machine_freeze", 6, for_ms=(1_000, 120_000), amount=(0, 1), only="agent"),
@@ -95,7 +95,7 @@ HAZARDS = (
     calendar_steps(10),
     calendar_steps(15, "server", share=0.4),
     calendar_steps(15, "controllers", share=0.4),
-    # A node that is cut off from everybody, for longer and for shorter than the fence.
+    # A node that is cut off completely, for longer and for shorter than the fence.
     Hazard("partition", 30, for_ms=(500, 150_000), only="agent"),
     Hazard("partition", 20, for_ms=(500, 20_000)),
     Hazard("cut", 30, for_ms=(500, 60_000)),
@@ -119,7 +119,7 @@ HAZARDS = (
 
 
 def build(world: World) -> None:
-    """Two servers over one store, a scheduler, two teams of controllers, twenty nodes."""
+    """Two servers over one store, a scheduler, two controller runners, twenty nodes."""
     build_with(world, NODES)
 
 
@@ -138,10 +138,9 @@ def build_with(
 ) -> None:
     """The same with any number of nodes in any zones, and with other settings and times.
 
-    `more` objects are there from the beginning; `server` makes each life of a server, with the
-    settings that `settings_of` gives for its name; `component` changes how all others are made that
-    speak to servers. `asked` are the addresses at which controllers
-    ask whom the servers heard.
+    `more` objects exist from the beginning. `server` makes each life of a server, with the settings
+    that `settings_of` gives for its name. `component` changes how all clients of the servers are
+    made. `asked` are the addresses at which controllers ask for the heartbeat reports.
     """
     of = settings_of or (lambda _name: settings)
     keyspace = Keyspace()
@@ -151,28 +150,30 @@ def build_with(
     world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
     processes = Processes(world, settings.fence)
     where = {f"agent-{number}": f"eu-{zones[number % len(zones)]}" for number in range(nodes)}
-    hearing = HeartbeatFilter(world, where, settings.fence)
+    heartbeats = HeartbeatFilter(world, where, settings.fence)
     for name in SERVER_NAMES:
         identity = f"system:server:{name}"
         world.add(name, lambda seat: server(seat, of(seat.name)), store="store", identity=identity)
     world.balance(SERVERS, SERVER_NAMES)
     world.balance(CLIENT_SERVERS, SERVER_NAMES)
-    _add_components(world, hearing, asked, component)
+    _add_components(world, heartbeats, asked, component)
     _add_guests(world, faults_ms, component)
     for node, zone in where.items():
         _add_agent(world, node, zone, component)
     customer = component(lambda seat: RestingOperator(seat, ADMIN.name))
     world.add("operator", customer, store="store", identity=ADMIN)
     world.add(FOLLOWER, lambda seat: WatchFollower(seat, FOLLOWED), store="store")
-    books = _add_checkers(world, keyspace, processes)
+    store_copy = _add_checkers(world, keyspace, processes)
     world.check(
-        JudgedNodes(books, hearing, settings.fence), Reborn(books, processes), NoStarvation(books)
+        JudgedNodes(store_copy, heartbeats, settings.fence),
+        Reborn(store_copy, processes),
+        NoStarvation(store_copy),
     )
 
 
 def _add_components(
     world: World,
-    hearing: HeartbeatFilter,
+    heartbeats: HeartbeatFilter,
     asked: tuple[str, ...],
     component: Callable[[Factory], Factory],
 ) -> None:
@@ -184,30 +185,30 @@ def _add_components(
 
     name = "system:scheduler:main"
     world.add("scheduler", component(tap_component(name, scheduler)), identity=name)
-    heard = component(tap_component("", hearing.around(team)))
+    heard = component(tap_component("", heartbeats.around(team)))
     for number in (1, 2):
         world.add(f"controllers-{number}", heard, identity="system:controllers")
 
 
 def _add_guests(world: World, faults_ms: int, component: Callable[[Factory], Factory]) -> None:
-    """Who is there while faults last, and ended with them."""
+    """Add the components that run only while faults last."""
 
     def rival(seat: Seat) -> Scheduler:
         return Scheduler("rival", seat.rng)
 
-    def keeper(seat: Seat) -> ReservingScheduler:
-        return ReservingScheduler(seat, KEEPER, KEEPER_SCOPE)
+    def reserver(seat: Seat) -> ReservingScheduler:
+        return ReservingScheduler(seat, RESERVER, RESERVER_SCOPE)
 
     guests = []
     if world.seed % RIVAL_EVERY == 1:
-        # Somebody has started a second one under another name: both place all that waits. Two that
-        # explain the same wait would never stop rewriting it.
+        # A second scheduler under another name: both place all pending replicas. It ends with the
+        # faults, since two that explain the same wait would never stop rewriting it.
         other = "system:scheduler:rival"
         scheduler = component(tap_component(other, rival))
         guests.append(world.add("scheduler-2", scheduler, identity=other))
-    if world.seed % KEEPER_EVERY == 2:
-        guests.append(world.add("keeper", component(keeper), store="store", identity=KEEPER))
-        # Its moment is when nobody else places anything.
+    if world.seed % RESERVER_EVERY == 2:
+        guests.append(world.add("keeper", component(reserver), store="store", identity=RESERVER))
+        # It gets its chance while no other scheduler places anything.
         main = world.cells["scheduler"]
         world.post(1_000, lambda *_: world.pause_for(main, MAIN_AWAY_MS), None, None)
     for cell in guests:
@@ -225,35 +226,35 @@ def _add_agent(world: World, node: str, zone: str, component: Callable[[Factory]
 
 def _add_checkers(world: World, keyspace: Keyspace, processes: Processes) -> StoreCopy:
     records = tuple(keyspace.range("", keys.END).records)
-    books = StoreCopy()
-    books.learn(records)
-    desired, placeable = DesiredWork(books, processes), PlaceableReplicas(books)
-    # The books are first: the others read in them what the commit has changed.
+    store_copy = StoreCopy()
+    store_copy.learn(records)
+    desired, placeable = DesiredWork(store_copy, processes), PlaceableReplicas(store_copy)
+    # The copy of the store is first: the others read from it what the commit has changed.
     world.check(
-        books,
-        LedgerTotals(books),
-        LawfulTransitions(books),
-        FieldOwnership(books, status=True),
-        DisruptionBudgets(books),
+        store_copy,
+        LedgerTotals(store_copy),
+        LawfulTransitions(store_copy),
+        FieldOwnership(store_copy, status=True),
+        DisruptionBudgets(store_copy),
     )
-    world.check(OneCopy(books, processes), ReleasedAfterStop(books, processes))
-    census = EndToEndCensus(books)
+    world.check(OneCopy(store_copy, processes), ReleasedAfterStop(store_copy, processes))
+    census = EndToEndCensus(store_copy)
     census.begin(world)
     world.check(
-        AcknowledgedWrites(books, records),
-        OperationsOnce(books),
+        AcknowledgedWrites(store_copy, records),
+        OperationsOnce(store_copy),
         WatchOrder(records, FOLLOWED),
-        ReservationClaims(books),
+        ReservationClaims(store_copy),
     )
-    world.check(FinalRecount(), QuietStore(books), census)
+    world.check(FinalRecount(), QuietStore(store_copy), census)
     world.check(
         Settles("V1", desired.missing, within_ms=WELL_WITHIN_MS),
         Settles("V1", desired.untrusted, within_ms=WELL_WITHIN_MS),
         Settles("V2", placeable.missing, within_ms=20_000),
         Settles("V3", desired.silent, within_ms=WELL_WITHIN_MS),
-        Settles("INV12", lambda w: overdue_reservation(books, w), within_ms=60_000),
+        Settles("INV12", lambda w: overdue_reservation(store_copy, w), within_ms=60_000),
     )
-    return books
+    return store_copy
 
 
 def script(rng: Random) -> Sequence[Act]:
@@ -274,7 +275,8 @@ def _act(rng: Random, number: int) -> dict[str, Any]:
             service(rng, number),
             {"do": "scale", "some": some, "replicas": between(rng, 0, 8)},
             {"do": "scale", "some": some, "replicas": between(rng, 0, 8)},
-            # Odd, which is a deletion in the background: nobody here collects in the foreground.
+            # Odd, which is a deletion in the background: no controller here does one in the
+            # foreground.
             {"do": "delete", "some": some | 1},
             {"do": "kill", "some": some},
             {"do": "label", "some": some, "how": pick(rng, ("merge", "apply"))},
@@ -312,14 +314,14 @@ SCENARIO = Scenario(
     script=script,
 )
 
-# The same with a short calm: all is well within 120 s, and stays so for two minutes instead of ten.
+# The same with a short calm: the desired state must last for two minutes instead of ten.
 QUICK = msgspec.structs.replace(
     SCENARIO,
     name="holdfast.sim.worlds.end_to_end.scenario:QUICK",
     settle_ms=WELL_WITHIN_MS + 120_000,
 )
 
-# Nothing goes wrong: whoever is told everything has nothing to find.
+# Nothing goes wrong: watch events bring everything, and a resync finds nothing.
 CALM = msgspec.structs.replace(
     SCENARIO, name="holdfast.sim.worlds.end_to_end.scenario:CALM", hazards=()
 )

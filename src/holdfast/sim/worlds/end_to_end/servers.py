@@ -1,14 +1,15 @@
 """A server process in the simulator: authority, watch hub and renewals in one life.
 
 In `host/server/server_process` each of the three machines has a shell of its own; here they share a
-cell, so that they live and die together as in one process. Whose call it is that was answered, its
-number says; whose wake-up it is, its name. Watch lines are turned into news by the same function
-that a real client uses.
+cell, so that they start and end together as in one process. The number of a call shows which
+machine an answer is for; the name of a wake-up shows which machine asked for it. Watch lines become
+watch events by the same function that a real client uses.
 
-A server confirms its lists, as `host/api/objects/watches.py` does: whoever follows from the
-beginning is told all that was acknowledged before it asked. The store is asked for its revision
-after the request has come, one question for all who came meanwhile, and the hub tells once it has
-seen that much. A hub that stays behind for too long sends whoever asked elsewhere.
+A server confirms its lists, as `host/api/objects/watches.py` does: a stream from the beginning
+contains everything that was acknowledged before the request. After the request has arrived, the
+server reads the store's revision, once for all requests that arrived meanwhile, and the hub serves
+the stream when it has reached that revision. A hub that stays behind for too long refuses, so that
+the client tries another server.
 """
 
 from __future__ import annotations
@@ -60,24 +61,24 @@ from holdfast.observe.watch_hub import Reach, WatchHub
 from holdfast.observe.watchers import WatchRequest
 from holdfast.sim.cell import Seat
 
-# The authority's own numbers are negative, those of the renewals small. The hub's are moved beyond
-# these, the reads of single objects and the confirmations of lists have numbers beyond all others.
+# The authority's own call numbers are negative, those of the renewals small. The hub's are shifted
+# beyond these; the reads of single objects and the confirmations of lists come after all others.
 _HUB_FROM = 1 << 40
 _READS_FROM = 1 << 41
 _CONFIRMS_FROM = 1 << 42
-# So long a hub may be behind the store before whoever wants a list is sent elsewhere. A real
-# server is as patient (AHEAD_S in `host/api/objects/reads.py`).
+# A hub may be behind the store for this long before the server refuses a list. A real server waits
+# as long (AHEAD_S in `host/api/objects/reads.py`).
 BEHIND_MAX_MS = 3_000
 _BEHIND = "behind/"
 _CONFIRMER = "reader"
 _HEARTBEATS = (Renew, HeartbeatQuery)
-# So many revisions a hub that starts reads again. A real one reads more: here a server starts every
-# few minutes, and a minute of a world has about so many.
+# How many revisions a starting hub reads again. A real one reads more: here a server starts every
+# few minutes, and a minute of a world has about this many.
 RECENT_REVISIONS = 128
 
 
 class SharedReader(EntryReader):
-    """All servers of a world are told of the same changes; each is read once."""
+    """All servers of a world receive the same changes; this reader decodes each once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +92,7 @@ class SharedReader(EntryReader):
 
 
 class Plain:
-    """How objects look to components: as they are."""
+    """The form in which components receive objects: unchanged."""
 
     @staticmethod
     @lru_cache(maxsize=1024)
@@ -115,17 +116,17 @@ _READER = SharedReader()
 
 
 @lru_cache(maxsize=4096)
-def _news(plural: str, line: bytes) -> WatchEvent:
-    """A line is the same for all who watch, and so is what it tells."""
-    news = read_line(kind_of_plural(plural).struct, line)
-    invariant(not isinstance(news, bytes), "the hub ends a stream; it sends no errors in it")
-    return news  # type: ignore[return-value]
+def _watch_event(plural: str, line: bytes) -> WatchEvent:
+    """A line is the same for all watchers, and so is its event."""
+    event = read_line(kind_of_plural(plural).struct, line)
+    invariant(not isinstance(event, bytes), "the hub ends a stream; it sends no errors in it")
+    return event  # type: ignore[return-value]
 
 
 @lru_cache(maxsize=256)
-def _piece(plural: str, piece: bytes) -> tuple[WatchEvent, ...]:
-    """All lines of a piece; those who are told nothing but a revision are told the same."""
-    return tuple([_news(plural, line) for line in piece.split(b"\n") if line])
+def _watch_events(plural: str, piece: bytes) -> tuple[WatchEvent, ...]:
+    """The events of all lines of a piece; pieces with only a bookmark are the same for many."""
+    return tuple([_watch_event(plural, line) for line in piece.split(b"\n") if line])
 
 
 @lru_cache(maxsize=1024)
@@ -138,8 +139,8 @@ def _selection(plural: str, namespace: str, fields: str) -> ObjectSelection:
 class SimServer:
     """See the module's docstring.
 
-    Without `confirms` it tells at once what its hub has, for worlds that measure load: there each
-    question to the store is as dear as a transaction, which this one is not.
+    Without `confirms` it serves at once what its hub has. Worlds that measure load use that: there
+    each read of the store costs as much as a transaction, which a real confirmation does not.
     """
 
     def __init__(self, seat: Seat, settings: PlaneSettings, *, confirms: bool = True) -> None:
@@ -152,8 +153,8 @@ class SimServer:
         self._reads = _READS_FROM
         self._reading: dict[int, tuple[int, str]] = {}
         self._wakes: dict[str, Machine] = {}
-        # Streams that wait: for the next question to the store, for the answer to the one that was
-        # sent, and for the hub, by the number of their own question to it.
+        # Streams that wait: for the next read of the store, for the answer to the read that was
+        # sent, and for the hub, by the number of their own call to it.
         self._is_confirming = confirms
         self._confirms = _CONFIRMS_FROM
         self._next: list[Opened] = []
@@ -161,7 +162,7 @@ class SimServer:
         self._reaching: dict[int, Opened] = {}
 
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
-        # In the order of how often they come.
+        # The most frequent first.
         match stimulus:
             case Answered():
                 return self._answered(stimulus, now)
@@ -177,7 +178,7 @@ class SimServer:
                 return self._opened(stimulus, now)
             case Left(stream=stream):
                 self._plurals.pop(stream, None)
-                self._gave_up(stream)
+                self._stop_waiting(stream)
                 return self._of_hub(stimulus, now)
             case Started():
                 return [
@@ -203,7 +204,7 @@ class SimServer:
         if woken.name.startswith(_BEHIND):
             stream = int(woken.name.removeprefix(_BEHIND))
             behind = Unavailable("this server is behind the store")
-            return [End(stream, behind)] if self._gave_up(stream) else []
+            return [End(stream, behind)] if self._stop_waiting(stream) else []
         if self._wakes[woken.name] is self.hub:
             return self._of_hub(woken, now)
         return self._of(self._wakes[woken.name], woken, now)
@@ -236,7 +237,7 @@ class SimServer:
     def _confirm(self, opened: Opened, now: Instant) -> list[Any]:
         self._next.append(opened)
         wake = Wake(f"{_BEHIND}{opened.stream}", now.monotonic_ms + BEHIND_MAX_MS)
-        # One that is on its way may have been sent too early for this one.
+        # A read that is in flight may have been sent too early for this stream.
         return [wake, *(self._ask_store() if self._sent is None else ())]
 
     def _ask_store(self) -> list[Any]:
@@ -259,7 +260,7 @@ class SimServer:
         return effects
 
     def _reached(self, answer: Answer, now: Instant) -> list[Any]:
-        """The hub has seen as much as the store has confirmed, or never will."""
+        """The hub has reached the confirmed revision, or never will."""
         opened = self._reaching.pop(answer.call, None)
         if opened is None:
             return []
@@ -267,8 +268,8 @@ class SimServer:
             return [End(opened.stream, answer.body)]
         return self._opened(opened, now)
 
-    def _gave_up(self, stream: int) -> bool:
-        """Whether a stream still waited for its confirmation; it does not any more."""
+    def _stop_waiting(self, stream: int) -> bool:
+        """Forget a stream that waits for its confirmation. Return whether it did."""
         lists = [self._next] if self._sent is None else [self._next, self._sent[1]]
         for waiting in lists:
             for opened in waiting:
@@ -295,7 +296,7 @@ class SimServer:
         return self._of_hub(Opened(opened.stream, opened.sender, request), now)
 
     def _of(self, machine: Machine, stimulus: Any, now: Instant) -> Sequence[Any]:
-        """What the authority or the renewals ask for, which is theirs by its numbers already."""
+        """The effects of the authority or the renewals; their call numbers are distinct already."""
         effects = machine.step(stimulus, now)
         for effect in effects:
             if type(effect) is Wake:
@@ -303,13 +304,13 @@ class SimServer:
         return effects
 
     def _of_hub(self, stimulus: Any, now: Instant) -> list[Any]:
-        """What the hub asks for; its calls are moved to numbers that nobody else has."""
+        """The effects of the hub; its calls are shifted to numbers that no other machine uses."""
         effects: list[Any] = []
         for effect in self.hub.step(stimulus, now):
             kind = type(effect)
             if kind is Push:
-                effects += self._pushed(effect)
-                # A simulated reader takes what it is sent; how slow the way is, the network says.
+                effects += self._translate(effect)
+                # A simulated reader takes what it is sent; the network decides how long that takes.
                 effects += self._of_hub(Taken(effect.stream), now)
                 continue
             if kind is Answer and effect.call >= _CONFIRMS_FROM:
@@ -326,8 +327,9 @@ class SimServer:
         owner = self._wakes.setdefault(wake, machine)
         invariant(owner is machine, f"two parts of a server have a wake-up named {wake}")
 
-    def _pushed(self, push: Push) -> list[Any]:
+    def _translate(self, push: Push) -> list[Any]:
+        """The push with watch events in place of lines."""
         plural = self._plurals.get(push.stream)
         if plural is None or not push.body:
             return []
-        return [Push(push.stream, _piece(plural, push.body))]
+        return [Push(push.stream, _watch_events(plural, push.body))]

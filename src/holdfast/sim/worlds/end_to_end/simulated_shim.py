@@ -1,8 +1,8 @@
-"""The shim as the simulator has it: what `host/runtime/shim.c` decides, without a kernel below it.
+"""The simulated shim: what `host/runtime/shim.c` decides, without a kernel below it.
 
-`processes` holds one for each piece of work and gives it the readings of the computer's clock. The
-names are those of the C program, and the scripts in tests/golden/shim are played by both, so that
-neither can change without the other.
+`process_table` holds one for each attempt and gives it the readings of the host's clock. The names
+are those of the C program, and both play the scripts in tests/golden/shim, so that neither can
+change without the other.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class Shim:
 
     def __init__(self, deadline_ms: int | None, grace_ms: int) -> None:
         self.deadline_ms, self.grace_ms = deadline_ms, grace_ms
-        # By when whoever asked it to stop wants it gone, and when it is killed: the earlier of
-        # that and what the deadline leaves.
+        # The end that the earliest stop request allows, and when the work is killed: the earlier
+        # of that and of the end that the deadline allows.
         self.asked_ms: int | None = None
         self.kill_ms: int | None = None
         # Why it is being stopped; empty while it is not.
         self.reason = ""
-        # Whether the deadline has come, from when on it does not move; whether time is up.
+        # Whether the deadline has passed (then it no longer moves), and whether the kill is due.
         self.has_struck = self.is_killed = False
 
     @property
     def next_ms(self) -> int | None:
-        """When the clock demands something next."""
+        """When the shim has to act next."""
         return self.kill_ms if self.reason else self.deadline_ms
 
     def is_late(self, now_ms: int) -> bool:
@@ -45,7 +45,7 @@ class Shim:
         return self.deadline_ms is not None and now_ms >= self.deadline_ms
 
     def keep_time(self, now_ms: int) -> None:
-        """What the clock demands. It comes before any request, so that none can be too late."""
+        """Act on the clock. This comes before any request, so that none takes effect too late."""
         if not self.has_struck and self.deadline_ms is not None and self.is_late(now_ms):
             self.has_struck = True
             self.stop(DEADLINE_PASSED, self.deadline_ms, self.grace_ms)
@@ -67,7 +67,7 @@ class Shim:
         return EXTENDED
 
     def stop(self, why: str, from_ms: int, within_ms: int) -> None:
-        """Begin to stop, or stop sooner. Nothing takes that back."""
+        """Begin to stop, or stop sooner. A stop is never undone."""
         end_ms = from_ms + within_ms
         if self.asked_ms is None or end_ms < self.asked_ms:
             self.asked_ms = end_ms
@@ -79,7 +79,7 @@ class Shim:
         return self.reason or how
 
     def _settle_end(self) -> None:
-        """Whoever counts the fence counts on deadline + grace, whatever was asked for."""
+        """A fence relies on deadline + grace, whatever stop was requested."""
         self.kill_ms = self.asked_ms
         if self.kill_ms is not None and self.deadline_ms is not None:
             self.kill_ms = min(self.kill_ms, self.deadline_ms + self.grace_ms)

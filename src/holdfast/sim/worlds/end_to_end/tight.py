@@ -1,12 +1,12 @@
-"""The end-to-end world with times as short as the law of fencing allows, and hazards where it is
-decided.
+"""The end-to-end world with times as short as the law of fencing allows, and hazards at the moments
+that matter for it.
 
     python -m holdfast.sim run holdfast.sim.worlds.end_to_end.tight:TIGHT --seeds 0-99
 
-A fence waits here for not a millisecond longer than it must, and all clocks run up to as wrong as
-that law says they may. Agents sleep between a question and its answer, or between a decision and
-its deed; controllers become deaf to nodes that are well. So whoever counts from the wrong moment,
-or leaves out one of the terms, lets work run twice.
+A fence waits here exactly as long as it must, and clocks drift as far as that law allows. Agents
+pause between a request and its answer, or between a decision and its action; controllers miss the
+heartbeats of healthy nodes. So code that counts from the wrong moment, or leaves out one of the
+terms, lets work run twice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.sim.worlds.end_to_end.process_table import KILL_MS
 from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with
 
 NODES = 5
-# Each node is a zone of its own, so that no brake holds back what is to be seen here.
+# Each node is a zone of its own, so that no disruption limit holds back marks and fences.
 ZONES = "abcde"
 FAULTS_MS = 120_000
 SETTLE_MS = WELL_WITHIN_MS + 30_000
@@ -46,9 +46,9 @@ _SHORT = FenceTiming(
 
 HAZARDS = (
     *SELDOM_LATE,
-    # Marked after seven seconds, fenced after eight more; or heard again in between.
+    # Marked after seven seconds, fenced after eight more; or heartbeats return in between.
     Hazard("deaf", 600, for_ms=(9_000, 30_000), only="agent", share=0.9),
-    # Answers that are long on their way, and agents that find them late.
+    # Answers that take long, and agents that process them late.
     Hazard("delay", 500, (5_000, 30_000), (100, 900), only="agent", peers="server", share=0.8),
     Hazard("pause", 300, for_ms=(500, 5_000), amount=(0, 4), only="agent"),
     Hazard("start_stall", 300, amount=(3_000, 40_000), only="agent"),
@@ -77,7 +77,7 @@ HAZARDS = (
 )
 
 
-# What tells the observers of nodes from the nodes: everybody falls silent at once.
+# When all nodes fall silent at once, the observers are at fault and not the nodes.
 _ZONE_HAZARDS = (
     *SELDOM_LATE,
     calendar_steps(60, share=0.3),
@@ -89,7 +89,7 @@ _ZONE_HAZARDS = (
     Hazard("partition", 60, for_ms=(500, 20_000), only="controllers", share=0.4),
     Hazard("delay", 60, for_ms=(2_000, 20_000), amount=(100, 900), share=0.4),
 )
-# Clocks that run so wrong that the term for it is most of what a fence waits for beyond the rest.
+# Clocks that drift so much that the drift term dominates the wait of a fence.
 _SKEW = 100_000
 _SKEW_HAZARDS = (
     *SELDOM_LATE,
@@ -97,7 +97,7 @@ _SKEW_HAZARDS = (
     Hazard("clock_rate", 900, amount=(-_SKEW, _SKEW), share=1),
     *(hazard for hazard in HAZARDS if hazard.kind in ("deaf", "work_exit")),
 )
-# Controllers that hardly live for as long as a fence takes, by a calendar that jumps.
+# Controllers that hardly live as long as a fence takes, with calendars that jump.
 _TAKEOVER_HAZARDS = (
     *SELDOM_LATE,
     Hazard("deaf", 900, for_ms=(12_000, 30_000), only="agent", share=1),
@@ -108,7 +108,7 @@ _TAKEOVER_HAZARDS = (
 
 
 def timing(drift_ppm: int = RHO) -> FenceTiming:
-    """The shortest times that are safe, by the law itself."""
+    """The shortest times that the law of fencing allows."""
     short = msgspec.structs.replace(_SHORT, drift_ppm=drift_ppm)
     return msgspec.structs.replace(short, fence_after_ms=fence.fence_after_min_ms(short))
 
@@ -120,7 +120,7 @@ def build(world: World, zones: str = ZONES, drift_ppm: int = RHO) -> None:
 
 
 def script(rng: Random) -> Sequence[Act]:
-    """A few services, and somebody who keeps touching them."""
+    """A few services, and an operator who keeps changing them."""
     acts = [Act(500 + 100 * i, "operator", _service(rng, i)) for i in range(3)]
     acts += [
         Act(between(rng, 5_000, FAULTS_MS - 20_000), "operator", _act(rng))
@@ -168,7 +168,7 @@ TIGHT = Scenario(
     script=script,
 )
 
-# The same in one zone, where not the node but its observers may be what is wrong.
+# The same in one zone, where the observers may be at fault and not the node.
 ZONE = msgspec.structs.replace(
     TIGHT,
     name="holdfast.sim.worlds.end_to_end.tight:ZONE",
@@ -176,7 +176,7 @@ ZONE = msgspec.structs.replace(
     hazards=_ZONE_HAZARDS,
 )
 
-# The same with clocks that run wrong by a tenth.
+# The same with clocks that drift by a tenth.
 SKEWED = msgspec.structs.replace(
     TIGHT,
     name="holdfast.sim.worlds.end_to_end.tight:SKEWED",

@@ -33,8 +33,8 @@ class NoProcesses:
 class PlacedWork(DesiredWork):
     """V1, V3: what is wanted runs or says why it waits. Whether a process is there is not asked."""
 
-    def __init__(self, books: StoreCopy) -> None:
-        super().__init__(books, NoProcesses())  # type: ignore[arg-type]
+    def __init__(self, store_copy: StoreCopy) -> None:
+        super().__init__(store_copy, NoProcesses())  # type: ignore[arg-type]
 
     def _surplus(self, replicas: list[Replica]) -> str | None:
         return None
@@ -73,15 +73,15 @@ class NoStarvation(Checker):
 
     invariants = ("V5",)
 
-    def __init__(self, books: StoreCopy) -> None:
-        self._books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
         # How many younger ones went ahead, by uid.
         self._overtaken: dict[str, int] = {}
         # At which revision each came. Calendars that are set say nothing about who was first.
         self._born: dict[str, int] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        changed = list(self._books.changed("objects/replicas/"))
+        changed = list(self._store_copy.changed("objects/replicas/"))
         for _, _old, new in changed:
             if isinstance(new, Replica):
                 self._born.setdefault(new.metadata.uid, commit.revision)
@@ -90,7 +90,7 @@ class NoStarvation(Checker):
                 self._went(new)
 
     def _went(self, younger: Replica) -> None:
-        for older in self._books.all("objects/replicas/"):
+        for older in self._store_copy.all("objects/replicas/"):
             is_first = self._born[older.metadata.uid] < self._born[younger.metadata.uid]
             if is_first and older.status.state is State.PENDING and _asks_for(older, younger):
                 uid = older.metadata.uid
@@ -105,13 +105,13 @@ class ShardLeases(Checker):
 
     invariants = ("SPLIT",)
 
-    def __init__(self, books: StoreCopy, shards: int) -> None:
-        self._books, self._shards = books, shards
+    def __init__(self, store_copy: StoreCopy, shards: int) -> None:
+        self._store_copy, self._shards = store_copy, shards
         # Which schedulers bound something, by scope.
         self.acted: dict[str, set[str]] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for _, old, new in self._books.changed("objects/replicas/"):
+        for _, old, new in self._store_copy.changed("objects/replicas/"):
             if not (isinstance(new, Replica) and same(old, new) and _is_placed(old, new)):
                 continue
             binding = new.status.binding

@@ -191,30 +191,38 @@ def _add_node(world: World, number: int) -> None:
 
 def _add_checkers(world: World, keyspace: Keyspace, shards: int) -> None:
     records = tuple(keyspace.range("", keys.END).records)
-    books = StoreCopy()
-    books.learn(records)
-    placed, placeable, census = PlacedWork(books), PlaceableReplicas(books), EndToEndCensus(books)
+    store_copy = StoreCopy()
+    store_copy.learn(records)
+    placed, placeable, census = (
+        PlacedWork(store_copy),
+        PlaceableReplicas(store_copy),
+        EndToEndCensus(store_copy),
+    )
     # The books are first: the others read in them what the commit has changed.
     world.check(
-        books,
-        LedgerTotals(books),
-        LawfulTransitions(books),
-        FieldOwnership(books, status=True),
-        DisruptionBudgets(books),
+        store_copy,
+        LedgerTotals(store_copy),
+        LawfulTransitions(store_copy),
+        FieldOwnership(store_copy, status=True),
+        DisruptionBudgets(store_copy),
     )
     census.begin(world)
     world.check(
-        AcknowledgedWrites(books, records), OperationsOnce(books), WatchOrder(records, FOLLOWED)
+        AcknowledgedWrites(store_copy, records),
+        OperationsOnce(store_copy),
+        WatchOrder(records, FOLLOWED),
     )
-    world.check(FinalRecount(), QuietStore(books), NoStarvation(books), NoHotLoop(), census)
+    world.check(
+        FinalRecount(), QuietStore(store_copy), NoStarvation(store_copy), NoHotLoop(), census
+    )
     if shards:
-        world.check(ShardLeases(books, shards))
+        world.check(ShardLeases(store_copy, shards))
     world.check(
         Settles("V1", placed.missing, within_ms=WELL_WITHIN_MS),
         Settles("V1", placed.untrusted, within_ms=WELL_WITHIN_MS),
         Settles("V2", placeable.missing, within_ms=20_000),
         Settles("V3", placed.silent, within_ms=WELL_WITHIN_MS),
-        Settles("INV12", lambda w: overdue_reservation(books, w), within_ms=60_000),
+        Settles("INV12", lambda w: overdue_reservation(store_copy, w), within_ms=60_000),
     )
 
 

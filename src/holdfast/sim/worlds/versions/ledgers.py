@@ -98,40 +98,40 @@ class Damage(Checker):
     """Which ledgers are damaged, for those who judge them. It comes before the other checkers."""
 
     def __init__(self) -> None:
-        self.books: StoreCopy | None = None
+        self.store_copy: StoreCopy | None = None
         # Records that are in quarantine, and how many repairs there were, with and without that.
         self.noted: dict[str, None] = {}
         self.struck = self.repaired = self.met = 0
 
     def strike(self, world: World, fault: Fault) -> None:
         """Write over a ledger that counts something, as a bad disk or another version would."""
-        books, store = self.books, world.stores[fault.target]
-        if books is None or len(books.damaged) >= DAMAGED_MAX:
+        store_copy, store = self.store_copy, world.stores[fault.target]
+        if store_copy is None or len(store_copy.damaged) >= DAMAGED_MAX:
             return
         pick, how = divmod(fault.amount, 4)
         prefix = QUOTA_LEDGERS if pick % QUOTA_ONE_IN == 0 else NODE_LEDGERS
         found = store.keyspace.range(prefix, keys.after_prefix(prefix)).records
-        whole = [(it, decode_or_none(it)) for it in found if it.key not in books.damaged]
+        whole = [(it, decode_or_none(it)) for it in found if it.key not in store_copy.damaged]
         used = [(it, ledger) for it, ledger in whole if ledger is not None and ledger.used]
         if not used:
             return
         record, ledger = used[pick % len(used)]
-        books.damaged[record.key] = None
+        store_copy.damaged[record.key] = None
         self.struck += 1
         put = Put(record.key, _lost(ledger, how))
         spoil = Transaction((Compare(record.key, record.modified),), (put,))
         world.storage.write(store, spoil, "spoil")
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        if self.books is None:
+        if self.store_copy is None:
             return
         changed = {change.key: change.value for change in commit.changes}
-        repaired = [key for key in self.books.damaged if self._is_repaired(key, changed)]
-        self.books.repaired = tuple(repaired)
+        repaired = [key for key in self.store_copy.damaged if self._is_repaired(key, changed)]
+        self.store_copy.repaired = tuple(repaired)
         for key in repaired:
             self.repaired += 1
             self.met += key in self.noted
-            del self.books.damaged[key]
+            del self.store_copy.damaged[key]
         for key, value in changed.items():
             if key.startswith(keys.QUARANTINE):
                 record = key.removeprefix(keys.QUARANTINE)
@@ -153,7 +153,10 @@ class Damage(Checker):
 
     def _after(self, changed: dict[str, bytes | None]) -> list[Record]:
         """All records as they are with these changes."""
-        now = {key: encode(value) for key, value in (self.books.now if self.books else {}).items()}
+        now = {
+            key: encode(value)
+            for key, value in (self.store_copy.now if self.store_copy else {}).items()
+        }
         now |= {key: value for key, value in changed.items() if value is not None}
         gone = {key for key, value in changed.items() if value is None}
         return [Record(key, value, 0, 0) for key, value in now.items() if key not in gone]
@@ -172,10 +175,10 @@ class ConfinedLedgers(Checker):
 
     invariants = ("INV3", "INV4", "V1", "V2")
 
-    def __init__(self, damage: Damage, books: StoreCopy) -> None:
-        self._damage, self._books = damage, books
+    def __init__(self, damage: Damage, store_copy: StoreCopy) -> None:
+        self._damage, self._store_copy = damage, store_copy
         self._noted: dict[str, None] = {}
-        self._placeable = PlaceableMeanwhile(books)
+        self._placeable = PlaceableMeanwhile(store_copy)
         self._well_since_ms = 0
 
     def watch(self, world: World) -> None:
@@ -184,9 +187,9 @@ class ConfinedLedgers(Checker):
     def on_commit(self, world: World, commit: Commit) -> None:
         # As of the commit before: one that puts it into quarantine may have charged it before that.
         for key in self._noted:
-            if key not in self._books.before or key in self._books.repaired:
+            if key not in self._store_copy.before or key in self._store_copy.repaired:
                 continue
-            old, new = self._books.before[key], self._books.now.get(key)
+            old, new = self._store_copy.before[key], self._store_copy.now.get(key)
             law = "INV4" if key.startswith(NODE_LEDGERS) else "INV3"
             if key.startswith((NODE_LEDGERS, QUOTA_LEDGERS)) and _grows(old, new):
                 self.violated(law, f"{key} is in quarantine, and more is charged to it")
@@ -201,12 +204,12 @@ class ConfinedLedgers(Checker):
             self._placeable.forget()
         late = self._placeable.missing(world)
         if late is not None:
-            damaged = ", ".join(self._books.damaged) or "nothing"
+            damaged = ", ".join(self._store_copy.damaged) or "nothing"
             self.violated("V2", f"{late}, while {damaged} is damaged")
         world.post(world.now_us + 1_000_000, self._look, world, None)
 
     def at_end(self, world: World) -> None:
-        left = [*self._books.damaged, *self._damage.noted]
+        left = [*self._store_copy.damaged, *self._damage.noted]
         if left:
             self.violated("V1", f"{left[0]} is still damaged, or in quarantine")
 
@@ -221,10 +224,10 @@ class PlaceableMeanwhile(PlaceableReplicas):
         self._since = {}
 
     def _open_ledgers(self) -> list[NodeLedger]:
-        if any(key.startswith(QUOTA_LEDGERS) for key in self._books.damaged):
+        if any(key.startswith(QUOTA_LEDGERS) for key in self._store_copy.damaged):
             return []
-        sound = self._books.keyed(NODE_LEDGERS).items()
-        whole = [ledger for key, ledger in sound if key not in self._books.damaged]
+        sound = self._store_copy.keyed(NODE_LEDGERS).items()
+        whole = [ledger for key, ledger in sound if key not in self._store_copy.damaged]
         return [ledger for ledger in super()._open_ledgers() if ledger in whole]
 
 
@@ -326,9 +329,9 @@ def build(world: World) -> None:
     world.faults.add("spoil", FaultKind(STORE, damage.strike))
     world.check(damage)
     build_with(world, NODES, zones="abcde", faults_ms=FAULTS_MS)
-    damage.books = world.checker(StoreCopy)
+    damage.store_copy = world.checker(StoreCopy)
     world.add(MENDER, RepairOperator, store="store", identity=ADMIN)
-    confined = ConfinedLedgers(damage, damage.books)
+    confined = ConfinedLedgers(damage, damage.store_copy)
     world.check(confined)
     confined.watch(world)
 

@@ -111,7 +111,7 @@ class FieldPromised(msgspec.Struct, frozen=True):
 class _Unread(SimServer):
     """A server that sends the lines of its streams as they are: readers know their structs."""
 
-    def _pushed(self, push: Push) -> list[Any]:
+    def _translate(self, push: Push) -> list[Any]:
         plural = self._plurals.get(push.stream)
         return [Push(push.stream, (plural, push.body))] if plural and push.body else []
 
