@@ -141,7 +141,7 @@ def test_what_cannot_be_kept_is_not_told_as_trusted(
     def full(path: Path, content: bytes) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("holdfast.host.pki.trust_seen.write_private", full)
+    monkeypatch.setattr("holdfast.host.pki.trust_follower.write_private", full)
 
     async def told(plane: Plane) -> None:
         assert not await plane.follow(plane.both, plane.old, plane.new)
