@@ -68,7 +68,7 @@ def context(ca: bytes, issued: IssuedCertificate | None) -> ssl.SSLContext:
 
 
 class Line:
-    """One connection as one identity. It is made anew when the server has ended it."""
+    """One connection as one identity. It is opened again when the server has ended it."""
 
     def __init__(
         self, url: str, ca: bytes, issued: IssuedCertificate | None = None, token: str = ""
@@ -108,8 +108,8 @@ class Line:
         """The same for a wish that was made before."""
         async with asyncio.timeout(ANSWER_S):
             try:
-                reader, writer = await self._connected()
-                writer.write(self._bytes(wish))
+                reader, writer = await self.connection()
+                writer.write(self.encode_request(wish))
                 return await self._read(reader, wish)
             except (ConnectionError, ssl.SSLError, asyncio.IncompleteReadError) as error:
                 self.hang_up()
@@ -125,7 +125,8 @@ class Line:
             await asyncio.sleep(BUSY_S)
         return answer
 
-    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The open connection, or a new one if the server has ended it."""
         if self._reader is None or self._writer is None or self._reader.at_eof():
             self.hang_up()
             self._reader, self._writer = await asyncio.open_connection(
@@ -133,7 +134,8 @@ class Line:
             )
         return self._reader, self._writer
 
-    def _bytes(self, wish: Wish) -> bytes:
+    def encode_request(self, wish: Wish) -> bytes:
+        """The request as it is sent."""
         body = wish.body
         data = (
             body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)

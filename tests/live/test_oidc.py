@@ -137,8 +137,8 @@ async def _stream_ends(rig: Rig, signer: Signer) -> None:
     """A watch ends with the token that opened it."""
     token = signer.token(claims(rig.issuer, exp=time.time() + 5))
     async with rig.line(token) as line:
-        reader, writer = await line._connected()
-        writer.write(line._bytes(Wish("GET", f"{MINE}?watch=true")))
+        reader, writer = await line.connection()
+        writer.write(line.encode_request(Wish("GET", f"{MINE}?watch=true")))
         assert b" 200 " in await reader.readline()
         async with asyncio.timeout(PATIENCE_S):
             while not reader.at_eof():

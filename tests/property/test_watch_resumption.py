@@ -21,7 +21,6 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import kind_named
 from holdfast.model.selection.selector_text import parse_label_selector
 from holdfast.observe import watch_hub, watchers
-from holdfast.observe.recent_changes import Window
 from holdfast.observe.selection import ObjectSelection
 from tests.scale import examples
 from tests.unit.observe.hub_rig import HubRig
@@ -188,8 +187,7 @@ def test_a_watch_that_breaks_anywhere_tells_everything_in_order_or_says_410(
     rig, truth = HubRig(), Truth(team)
     for wanted in before:
         commit(rig, truth, wanted)
-    rig.start()
-    rig.hub._window = Window(rig.hub.revision, events_max=window)
+    rig.start(events_max=window)
     client = StockClient(rig, truth)
     for what, detail in story:
         match what:
@@ -200,7 +198,6 @@ def test_a_watch_that_breaks_anywhere_tells_everything_in_order_or_says_410(
                     rig.tick()
             case "lose":
                 rig.lose(Expired("compacted"))
-                rig.hub._window = Window(rig.hub.revision, events_max=window)
             case _:
                 client.play(what, detail)
     for _ in range(10):

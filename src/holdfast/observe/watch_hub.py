@@ -51,7 +51,7 @@ from holdfast.observe.entries import EntryReader, ObjectEntry, Unreadable
 from holdfast.observe.entry_table import EntrySnapshot, EntryTable, parse_key
 from holdfast.observe.history_bytes import HistoryBytes
 from holdfast.observe.history_start import HistoryStart, probe_revision, read_revision
-from holdfast.observe.recent_changes import Presentation, RecentChange, Window
+from holdfast.observe.recent_changes import EVENTS_MAX, Presentation, RecentChange, Window
 from holdfast.observe.selection import Decodings, ObjectSelection
 from holdfast.observe.watchers import Watcher, WatcherIndex, WatchRequest, resume_watcher
 
@@ -94,6 +94,7 @@ class WatchHub:
         reader: EntryReader | None = None,
         *,
         recent: int = RECENT_REVISIONS,
+        events_max: int = EVENTS_MAX,
     ) -> None:
         self._presentation = presentation
         # Until the first list is complete: where it is read. A hub that loses its place later reads
@@ -104,7 +105,8 @@ class WatchHub:
         self._replayed_changes = 0
         self._reader = reader if reader is not None else EntryReader()
         self._entry_table = EntryTable()
-        self._window = Window(0)
+        self._events_max = events_max
+        self._window = Window(0, events_max)
         self._revision = 0
         self.history = HistoryBytes()
         # When an object of each kind last changed, as far as is known.
@@ -315,7 +317,7 @@ class WatchHub:
         self.decodings = Decodings()
         self.lists += 1
         self.history.skip_to(page.revision)
-        self._window = Window(page.revision)
+        self._window = Window(page.revision, self._events_max)
         self._is_ready = page.revision >= self._ready_from
         return [*self._reached(), *self._follow()]
 

@@ -5,15 +5,13 @@ Group commit puts many objects into one revision, and the stream may break betwe
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
 from holdfast.model.encoding.resource_versions import complete_version, object_version
 from holdfast.model.errors import Expired, Unavailable
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
-from holdfast.observe import recent_changes, watch_hub, watchers
+from holdfast.observe import watchers
 from tests.unit.observe.hub_rig import HubRig
 from tests.unit.observe.test_watch_hub import replica, workload
 
@@ -88,12 +86,9 @@ def test_what_is_repeated_is_counted_by_what_the_watch_selects(rig: HubRig) -> N
     assert [name for _, name, _ in received("")] == ["n1-0", "n2-0", "n2-1"]
 
 
-def test_a_version_whose_revision_has_left_the_window_is_too_old(
-    rig: HubRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_version_whose_revision_has_left_the_window_is_too_old(rig: HubRig) -> None:
     """Half of a revision may have been dropped, and then its changes are not known. [INV10]"""
-    monkeypatch.setattr(watch_hub, "Window", partial(recent_changes.Window, events_max=4))
-    rig.start()
+    rig.start(events_max=4)
     one = rig.put(workload("a"), workload("b"), workload("c"))
     two = rig.put(workload("d"), workload("e"))
     rig.deliver()

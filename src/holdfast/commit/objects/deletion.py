@@ -63,7 +63,7 @@ FINALIZERS: dict[type[Object], tuple[str, ...]] = {
     Tenant: (CONTENTS_FINALIZER,),
 }
 # Who may remove them; the proofs are below.
-_REMOVERS: dict[str, tuple[Actor, ...]] = {
+REMOVERS: dict[str, tuple[Actor, ...]] = {
     REPLICAS_FINALIZER: (Actor.WORKLOAD, Actor.GARBAGE),
     CONTENTS_FINALIZER: (Actor.GARBAGE,),
     FOREGROUND_FINALIZER: (Actor.GARBAGE,),
@@ -81,9 +81,9 @@ def finalizer_removal_refusal(
 ) -> Refusal | None:
     """Refuse the removal of finalizers that may not go yet."""
     for name in old.metadata.finalizers:
-        if name in new.metadata.finalizers or name not in _REMOVERS:
+        if name in new.metadata.finalizers or name not in REMOVERS:
             continue
-        if not context.is_actor(*_REMOVERS[name]):
+        if not context.is_actor(*REMOVERS[name]):
             return Refusal(
                 Reason.NOT_OWNER,
                 f"metadata.finalizers: {name}: {context.identity.name} may not remove it",
@@ -109,7 +109,7 @@ def finalizers_refusal(old: Object | None, new: Object) -> Refusal | None:
     """
     known = old.metadata.finalizers if old is not None else FINALIZERS.get(type(new), ())
     for name in new.metadata.finalizers:
-        if name in _REMOVERS and name not in known:
+        if name in REMOVERS and name not in known:
             return Refusal(
                 Reason.NOT_ALLOWED,
                 f"metadata.finalizers: {name}: only the system sets it",
@@ -127,8 +127,8 @@ def restore_finalizers(context: Context, old: Object, new: Object) -> Object:
     if not context.is_actor(Actor.USER):
         return new
     named = new.metadata.finalizers
-    mine = [n for n, actors in _REMOVERS.items() if context.is_actor(*actors)]
-    left = [n for n in old.metadata.finalizers if n in _REMOVERS and n not in (*named, *mine)]
+    mine = [n for n, actors in REMOVERS.items() if context.is_actor(*actors)]
+    left = [n for n in old.metadata.finalizers if n in REMOVERS and n not in (*named, *mine)]
     if not left:
         return new
     # In the old order, so that nothing changes where no change was meant.
@@ -146,7 +146,7 @@ def only_removes_finalizers(context: Context, old: Object, new: Object) -> bool:
     gone = [name for name in old.metadata.finalizers if name not in new.metadata.finalizers]
     metadata = msgspec.structs.replace(new.metadata, finalizers=old.metadata.finalizers)
     same = msgspec.structs.replace(new, metadata=metadata) == old
-    mine = all(context.is_actor(*_REMOVERS.get(name, ())) for name in gone)
+    mine = all(context.is_actor(*REMOVERS.get(name, ())) for name in gone)
     return bool(gone) and same and mine
 
 

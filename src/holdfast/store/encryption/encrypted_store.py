@@ -115,7 +115,7 @@ class EncryptedStore:
         return await self.inner.fate(token)
 
     def watch(self, prefix: str, *, after: int) -> AsyncIterator[Batch]:
-        return _Watch(self, self.inner.watch(prefix, after=after))
+        return DecryptingWatch(self, self.inner.watch(prefix, after=after))
 
     async def compact(self, revision: int) -> None:
         await self.inner.compact(revision)
@@ -275,7 +275,7 @@ class EncryptedStore:
         return ReencryptionResult(done.changed + 1, done.left)
 
 
-class _Watch:
+class DecryptingWatch:
     """Decrypts batches. A cancelled `anext` loses nothing: the batch waits for the next one."""
 
     def __init__(self, store: EncryptedStore, inner: AsyncIterator[Batch]) -> None:

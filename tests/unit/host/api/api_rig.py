@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +44,6 @@ WEB: dict[str, Any] = {
 }
 
 
-def _authenticate(request: web.BaseRequest, strangers: Collection[str] = ()) -> Identity:
-    name = request.headers.get("X-Test-User", "admin")
-    if name in strangers:
-        raise Forbidden(f"{name} is not known any more", code="Unauthenticated")
-    groups = {"admin": (ADMINS,), "prometheus": (MONITORS,)}.get(name, ())
-    tenants = ("acme",) if name == "ada" else ()
-    return Identity(name=name, groups=groups, tenants=tenants)
-
-
 class Answer:
     """What came back."""
 
@@ -81,11 +72,20 @@ class ApiRig:
             authority=self.authority,
             hub=self.hub,
             hub_shell=self.hub_shell,
-            authenticate=lambda request: _authenticate(request, self.strangers),
+            authenticate=self.authenticate,
             renewals=self.renewals,
             pulses=ComponentPulses("one"),
         )
         self.url = ""
+
+    def authenticate(self, request: web.BaseRequest) -> Identity:
+        """The identity that the request names in a header, unless it is not accepted any more."""
+        name = request.headers.get("X-Test-User", "admin")
+        if name in self.strangers:
+            raise Forbidden(f"{name} is not known any more", code="Unauthenticated")
+        groups = {"admin": (ADMINS,), "prometheus": (MONITORS,)}.get(name, ())
+        tenants = ("acme",) if name == "ada" else ()
+        return Identity(name=name, groups=groups, tenants=tenants)
 
     async def __aenter__(self) -> ApiRig:
         await self.authority.start()

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from holdfast.commit.record_encoding import EpochFloor, encode
-from holdfast.host.api.plane.quarantine_routes import _found
+from holdfast.host.api.plane.quarantine_routes import find_repair
 from holdfast.model import keys
 from holdfast.model.lifecycle import State
 from holdfast.model.quarantine import Repair
@@ -20,7 +20,7 @@ from tests.plane import WORKLOADS, target
 def restored(it: Furnished, key: str) -> Any:
     wish = Repair(key, RepairAction.RESTORE.value)
     store = MemoryStore(it.plane.store)
-    return asyncio.run(_found(store, wish, RepairAction.RESTORE)).after
+    return asyncio.run(find_repair(store, wish, RepairAction.RESTORE)).after
 
 
 def ended(it: Furnished, place: int, incarnation: int) -> None:

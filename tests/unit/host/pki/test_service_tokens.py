@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast.host.oidc.envelope import text64

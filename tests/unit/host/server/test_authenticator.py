@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from holdfast.commit.record_encoding import encode
 from holdfast.host.api.objects.presentation import Forms
@@ -35,6 +36,12 @@ from tests.patience import STORY_S
 
 HOUR = timedelta(hours=1)
 NOW = datetime.now(UTC).replace(microsecond=0)
+# The parts of a name in the words of the ssl module.
+_NAMES = {
+    NameOID.COMMON_NAME: "commonName",
+    NameOID.ORGANIZATION_NAME: "organizationName",
+    NameOID.ORGANIZATIONAL_UNIT_NAME: "organizationalUnitName",
+}
 
 
 class Line:
@@ -46,8 +53,8 @@ class Line:
             found = x509.load_pem_x509_certificate(issued.certificate)
             form = "%b %d %H:%M:%S %Y GMT"
             self.peer = {
-                "subject": tuple(((it.oid._name, it.value),) for it in found.subject),
-                "issuer": tuple(((it.oid._name, it.value),) for it in found.issuer),
+                "subject": tuple(((_NAMES[it.oid], it.value),) for it in found.subject),
+                "issuer": tuple(((_NAMES[it.oid], it.value),) for it in found.issuer),
                 "serialNumber": f"{found.serial_number:X}",
                 "notBefore": found.not_valid_before_utc.strftime(form),
                 "notAfter": found.not_valid_after_utc.strftime(form),

@@ -24,7 +24,7 @@ from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.first_trust import Trust, establish
 from holdfast.host.pki.join_admission import JoinAdmission
 from holdfast.host.pki.join_protocol import JoinRequest
-from holdfast.host.pki.node_join import _signing_request
+from holdfast.host.pki.node_join import signing_request
 from holdfast.host.pki.trust_bundle import first_bundle
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.process.shell import Shell
@@ -125,7 +125,7 @@ class Rig:
         """Cut the hub off from the store, which the server notices after a while."""
         await self.hub_shell.stop()
         rights = self.api.services.rights
-        rights._now_s = lambda: time.monotonic() + TRUST_S + 60
+        rights.now_s = lambda: time.monotonic() + TRUST_S + 60
         assert not rights.is_trusted
 
     async def send(self, user: str, method: str, path: str, body: Any = None) -> int:
@@ -235,7 +235,7 @@ def test_a_revocation_that_cannot_be_read_ends_everything(tmp_path: Path) -> Non
 
 
 def request_of(name: str) -> JoinRequest:
-    return JoinRequest(name, _signing_request(name, ec.generate_private_key(ec.SECP256R1())), "")
+    return JoinRequest(name, signing_request(name, ec.generate_private_key(ec.SECP256R1())), "")
 
 
 def shown_of(name: str, issued: datetime) -> ClientCertificate:

@@ -26,7 +26,7 @@ class _MeteredRig(ApiRig):
             authority=services.authority,
             hub=services.hub,
             hub_shell=services.hub_shell,
-            authenticate=self.api._authenticate,
+            authenticate=self.authenticate,
             extras={"/sleep": self._sleep, "/bug": self._bug},
             observer=self._observe,
         )

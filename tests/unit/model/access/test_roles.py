@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.commit.access.authorize import PERMISSIONS
 from holdfast.commit.dispatch import HANDLERS
-from holdfast.commit.objects.deletion import _REMOVERS, FINALIZERS
+from holdfast.commit.objects.deletion import FINALIZERS, REMOVERS
 from holdfast.commit.objects.field_writers import WRITERS
 from holdfast.correct.all_controllers import all_controllers
 from holdfast.correct.garbage.ownership import FOLLOWED
@@ -65,7 +65,7 @@ def verbs_on(struct: type[Object], actor: Actor) -> set[str]:
         found.add("delete")
     # What never changes is made and removed, and that is all.
     changes = struct not in (Replica, WorkloadRevision)
-    lets_go = any(actor in _REMOVERS[name] for name in FINALIZERS.get(struct, ()))
+    lets_go = any(actor in REMOVERS[name] for name in FINALIZERS.get(struct, ()))
     if lets_go or (changes and actor in writers.spec):
         found.add("update")
     return found

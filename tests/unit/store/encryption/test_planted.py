@@ -14,7 +14,7 @@ from holdfast.model.errors import Forbidden
 from holdfast.model.transaction import Put
 from holdfast.store.encryption import EncryptedStore
 from holdfast.store.encryption import encrypted_store as stores
-from holdfast.store.encryption.encrypted_store import _Watch
+from holdfast.store.encryption.encrypted_store import DecryptingWatch
 from holdfast.store.encryption.keyring import Keyring
 from holdfast.store.sqlite import schema
 from tests.unit.store.encryption import test_encrypted_store as around
@@ -82,13 +82,13 @@ def any_key_will_do(planting: pytest.MonkeyPatch) -> None:
 
 
 def batches_are_lost(planting: pytest.MonkeyPatch) -> None:
-    whole = _Watch.__anext__
+    whole = DecryptingWatch.__anext__
 
-    async def forgetful(self: _Watch) -> Any:
+    async def forgetful(self: DecryptingWatch) -> Any:
         self._held = None
         return await whole(self)
 
-    planting.setattr(_Watch, "__anext__", forgetful)
+    planting.setattr(DecryptingWatch, "__anext__", forgetful)
 
 
 def what_is_forgotten_stays_in_the_file(planting: pytest.MonkeyPatch) -> None:

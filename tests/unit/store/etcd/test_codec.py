@@ -83,11 +83,12 @@ def test_the_reckoned_size_is_never_too_small(
         tuple(Compare(k, m) for k, m in compares.items()),
         tuple(Put(k, v) for k, v in puts.items()),
     )
-    root = len(LAYOUT.record(""))
-    request = codec.request_of(transaction, LAYOUT)
-    slack = codec.TransactionLimits._size(transaction, root) - request.ByteSize()
+    size = codec.request_of(transaction, LAYOUT).ByteSize()
     if transaction.writes:
-        assert 0 <= slack <= 40 * (2 * len(compares) + len(puts))
+        slack = 40 * (2 * len(compares) + len(puts))
+        codec.TransactionLimits(ops=126, bytes=size + slack).check(transaction, LAYOUT)
+        with pytest.raises(Invalid):
+            codec.TransactionLimits(ops=126, bytes=size - 1).check(transaction, LAYOUT)
 
 
 @given(prefix=st.text(st.characters(codec="utf-8"), max_size=5), key=keys)

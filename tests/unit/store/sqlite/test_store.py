@@ -13,6 +13,7 @@ from holdfast.model.errors import Invalid, OutcomeUnknown, Unavailable
 from holdfast.model.transaction import Committed, Put, Transaction
 from holdfast.store.contract import KEY_END, NotApplied, TokenApplied
 from holdfast.store.sqlite import SqliteStore, schema
+from holdfast.store.sqlite.engine import SqliteEngine
 from holdfast.store.sqlite.store import TRANSACTION_BYTES_MAX
 from tests.faulty_disk import FaultyDisk
 
@@ -160,10 +161,10 @@ def test_a_bug_in_the_writer_leaves_no_caller_waiting(
     monkeypatch.setattr(threading, "excepthook", seen.append)
 
     async def story(store: SqliteStore, _: FaultyDisk) -> None:
-        def fail(_: object) -> None:
+        def fail(_: SqliteEngine, __: object) -> None:
             raise Bug
 
-        monkeypatch.setattr(store._engine, "run", fail)
+        monkeypatch.setattr(SqliteEngine, "run", fail)
         with pytest.raises(OutcomeUnknown, match="stopped by a bug"):
             await store.txn(put("a"))
         with pytest.raises(Unavailable, match="stopped by a bug"):

@@ -1,4 +1,4 @@
-"""Who is turned away at the door, with what words, and who is let in."""
+"""Which requests the load shedder refuses, with what answer, and which it lets through."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from holdfast.commit.flow.fair_queues import QueueBounds
 from holdfast.commit.flow.flow_control import Seats
@@ -28,7 +29,7 @@ POST = b"POST /apis HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
 
 
 def crowded(count: int = 10) -> FlowControllers:
-    """Gates with two under way and the others of acme in line."""
+    """Flow controllers with two requests under way and the others of acme in the queue."""
     gates = FlowControllers(random.Random(1), FlowControlSettings(TABLE, TABLE, is_measured=False))
     for _ in range(count):
         gates.writes.enter(ANN, 0)
@@ -127,8 +128,9 @@ class Wire(asyncio.Transport):
         return
 
 
-async def _served(request: Any) -> Any:
-    raise AssertionError("what is turned away is never served")
+async def _served(request: web.BaseRequest) -> web.StreamResponse:
+    assert request.method == "GET", "a refused request is never served"
+    return web.Response()
 
 
 def test_a_connection_answers_a_little_later_and_in_order() -> None:
@@ -143,7 +145,12 @@ def test_a_connection_answers_a_little_later_and_in_order() -> None:
         )
         connection.connection_made(wire)
         await asyncio.sleep(0)
-        connection._stop_header_timer()
+        # Before its first request a connection sheds no load: it still waits for a head.
+        connection.data_received(GET)
+        await asyncio.wait_for(wire.arrived.wait(), PATIENCE_S)
+        await asyncio.sleep(0.01)
+        wire.sent = b""
+        wire.arrived.clear()
         connection.load_shedder = (keeper, ANN)
         began = asyncio.get_running_loop().time()
         connection.data_received(POST)

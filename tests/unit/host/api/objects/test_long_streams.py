@@ -94,16 +94,16 @@ def test_a_server_that_may_be_behind_serves_no_person_until_it_knows(
         rights, later_s = rig.api.services.rights, time.monotonic() + TRUST_S + 1
         assert (await rig.send("GET", workloads(), user="ada")).code == 200
         with monkeypatch.context() as patched:
-            patched.setattr(rights, "_now_s", lambda: later_s)
+            patched.setattr(rights, "now_s", lambda: later_s)
             # It asks its store before it gives up.
             assert (await rig.send("GET", workloads(), user="ada")).code == 200
         with monkeypatch.context() as patched:
-            patched.setattr(rights, "_now_s", lambda: later_s * 2)
+            patched.setattr(rights, "now_s", lambda: later_s * 2)
 
             async def lost(*, patience_s: float = 0.0) -> bool:
                 raise Unavailable("the store does not answer")
 
-            patched.setattr(rights._freshness, "is_hub_fresh", lost)
+            patched.setattr(rig.api.services.freshness, "is_hub_fresh", lost)
             for user in ("ada", "admin"):
                 answer = await rig.send("GET", workloads(), user=user, resourceVersion="0")
                 assert (answer.code, answer.headers["Retry-After"]) == (503, "1"), user
@@ -131,7 +131,7 @@ def test_a_server_that_may_be_behind_ends_logs_and_commands_and_no_watch(
                 call.route = route
                 assert rig.api.long_streams.may_stay(call)
                 with monkeypatch.context() as patched:
-                    patched.setattr(rig.api.services.rights, "_now_s", lambda: later_s)
+                    patched.setattr(rig.api.services.rights, "now_s", lambda: later_s)
                     assert rig.api.long_streams.may_stay(call) is may
 
     with_tenant(story)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.host.api.objects.table_columns import _outcome, _ready, _waits_for
+from holdfast.host.api.objects.table_columns import COLUMNS
 from holdfast.model.kinds.replica import Pending, Process, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.workload import (
@@ -18,7 +18,15 @@ from holdfast.model.kinds.workload import (
     WorkloadType,
 )
 from holdfast.model.lifecycle import State
-from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
+from holdfast.model.meta import Condition, ConditionStatus, Object, ObjectMeta
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def cell(shown: Object, name: str) -> str:
+    """What the column of this name shows of an object."""
+    (column,) = (it for it in COLUMNS[type(shown)] if it.name == name)
+    return str(column.cell(shown, NOW))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +44,7 @@ def test_it_shows_why_its_agent_gets_no_further(state: State, reason: str, shown
     spec = ReplicaSpec(workload="web", workload_uid="u", template=Template(command=("x",)))
     status = ReplicaStatus(state=state, process=Process(reason=reason))
     meta = ObjectMeta(name="web-0-0", namespace="acme")
-    assert _waits_for(Replica(meta, spec=spec, status=status)) == shown
+    assert cell(Replica(meta, spec=spec, status=status), "Waits for") == shown
 
 
 def test_what_the_scheduler_says_comes_first() -> None:
@@ -44,7 +52,7 @@ def test_what_the_scheduler_says_comes_first() -> None:
     spec = ReplicaSpec(workload="web", workload_uid="u", template=Template(command=("x",)))
     status = ReplicaStatus(pending=Pending(reasons={"NodeFull": 3}))
     meta = ObjectMeta(name="web-0-0", namespace="acme")
-    assert _waits_for(Replica(meta, spec=spec, status=status)) == "NodeFull"
+    assert cell(Replica(meta, spec=spec, status=status), "Waits for") == "NodeFull"
 
 
 @pytest.mark.parametrize(
@@ -70,4 +78,4 @@ def test_each_type_of_workload_says_how_far_it_is_in_its_own_terms(
     )
     spec = WorkloadSpec(template=Template(command=("x",)), type=kind, replicas=7)
     shown = Workload(ObjectMeta(name="web", namespace="acme"), spec=spec, status=status)
-    assert (_ready(shown), _outcome(shown)) == (ready, outcome)
+    assert (cell(shown, "Ready"), cell(shown, "Outcome")) == (ready, outcome)

@@ -104,7 +104,7 @@ def test_a_client_that_vanishes_while_its_command_reads_nothing_is_missed(
         await asyncio.Event().wait()
 
     async def story(rig: ApiRig) -> None:
-        visits = rig.api.services.tunnels._streams
+        tunnels = rig.api.services.tunnels
         async with attended(rig, deaf), aiohttp.ClientSession() as session:
             client = await session.ws_connect(
                 f"{rig.url}{POD}/exec?command=sleep&stdin=1&stdout=1",
@@ -112,9 +112,9 @@ def test_a_client_that_vanishes_while_its_command_reads_nothing_is_missed(
             )
             with pytest.raises(TimeoutError):
                 await _type_for_ever(client)
-            assert len(visits) == 1
+            assert tunnels.stream_count == 1
             client.get_extra_info("socket").shutdown(socket_.SHUT_RDWR)
-            while visits:
+            while tunnels.stream_count:
                 await rig.send("GET", "/version")
 
     with_replica(story)

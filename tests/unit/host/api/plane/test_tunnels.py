@@ -121,6 +121,14 @@ def test_a_later_connection_of_a_node_takes_the_place_of_the_earlier() -> None:
 def test_what_a_lost_node_was_saying_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own connection may look alive for long when a machine is gone."""
     monkeypatch.setattr(server_end, "LINE_LOST_S", 0.01)
+    connections: list[server_end.AgentConnection] = []
+    connect = server_end.Tunnels.connect
+
+    def recorded(self: server_end.Tunnels, node: str) -> server_end.AgentConnection:
+        connections.append(connect(self, node))
+        return connections[-1]
+
+    monkeypatch.setattr(server_end.Tunnels, "connect", recorded)
 
     async def hang(asked: TunnelRequest, socket: Socket) -> None:
         await say(socket, StreamOpened())
@@ -130,8 +138,7 @@ def test_what_a_lost_node_was_saying_ends(monkeypatch: pytest.MonkeyPatch) -> No
         async with attended(rig, hang) as agent:
             reading = asyncio.create_task(rig.send("GET", f"{POD}/log", follow="true"))
             await agent.is_asked.wait()
-            board = rig.api.services.tunnels
-            board.disconnect(board._lines["n1"])
+            rig.api.services.tunnels.disconnect(*connections)
             answer = await reading
         assert b"[holdfast: the log ends here" in answer.raw
 
