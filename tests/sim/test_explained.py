@@ -38,10 +38,10 @@ class Curious(Checker):
 
     def on_commit(self, world: World, commit: Commit) -> None:
         now_ms = world.now_us // 1000
-        books = world.checker(StoreCopy)
-        changed = [new for _, _, new in books.changed("objects/replicas/") if new is not None]
+        store_copy = world.checker(StoreCopy)
+        changed = [new for _, _, new in store_copy.changed("objects/replicas/") if new is not None]
         if now_ms - self._asked_ms >= SWEEP_EVERY_MS:
-            self._asked_ms, changed = now_ms, books.all("objects/replicas/")
+            self._asked_ms, changed = now_ms, store_copy.all("objects/replicas/")
         for replica in changed:
             self._ask(world, replica)
 

@@ -28,8 +28,8 @@ class ReportedStatus:
     I5: and leaves nothing of what is gone.
     """
 
-    def __init__(self, books: StoreCopy, table: AgentProcesses) -> None:
-        self._books, self._table = books, table
+    def __init__(self, store_copy: StoreCopy, table: AgentProcesses) -> None:
+        self._store_copy, self._table = store_copy, table
         self._gone_us: dict[str, int] = {}
 
     def missing(self, world: World) -> str | None:
@@ -38,7 +38,7 @@ class ReportedStatus:
             age_ms = self._table.age_ms(held)
             if age_ms < SAID_WITHIN_MS or held.is_stopping:
                 continue
-            replica, name = replica_of(self._books, held), held.launch.name
+            replica, name = replica_of(self._store_copy, held), held.launch.name
             binding = replica.status.binding if replica is not None else None
             if replica is None or binding is None or binding.node != host.name:
                 return f"{name} runs on {host.name} and nobody knows"
@@ -71,7 +71,7 @@ class ReportedStatus:
         for host in world.hosts.values():
             for held in self._table.table(host).values():
                 uid = held.launch.attempt.uid
-                if replica_of(self._books, held) is not None:
+                if replica_of(self._store_copy, held) is not None:
                     continue
                 gone[uid] = self._gone_us.get(uid, world.now_us)
                 if world.now_us - gone[uid] > SWEPT_WITHIN_MS * 1000:
@@ -85,11 +85,11 @@ class PublishedAddresses(Checker):
 
     invariants = ("H1",)
 
-    def __init__(self, books: StoreCopy, table: AgentProcesses) -> None:
-        self._books, self._table = books, table
+    def __init__(self, store_copy: StoreCopy, table: AgentProcesses) -> None:
+        self._store_copy, self._table = store_copy, table
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for _, _, new in self._books.changed("objects/replicas/"):
+        for _, _, new in self._store_copy.changed("objects/replicas/"):
             if new is None or new.status.binding is None or not new.status.process.addresses:
                 continue
             process = new.status.process
@@ -104,8 +104,8 @@ class SecretConfinement(Checker):
 
     invariants = ("B5",)
 
-    def __init__(self, books: StoreCopy, table: AgentProcesses) -> None:
-        self._books, self._table = books, table
+    def __init__(self, store_copy: StoreCopy, table: AgentProcesses) -> None:
+        self._store_copy, self._table = store_copy, table
         # The editions of each tenant's Secret, and until when each was the present one.
         self._until_us: dict[str, dict[str, int]] = {}
         self._begun_us: dict[str, int] = {}
@@ -121,7 +121,7 @@ class SecretConfinement(Checker):
             self._begun_us[fact.uid] = world.now_us
 
     def _check_value(self, world: World, fact: ProcessStarted, value: str) -> None:
-        present = self._books.now.get(f"{_SECRETS}{fact.namespace}/{NAME}")
+        present = self._store_copy.now.get(f"{_SECRETS}{fact.namespace}/{NAME}")
         if present is not None and present.data.get(KEY) == value:
             return
         until_us = self._until_us.get(fact.namespace, {}).get(value)
@@ -133,7 +133,7 @@ class SecretConfinement(Checker):
             is_secret = change.key.startswith(_SECRETS)
             if not is_secret and change.value is not None and contains_secret(change.value):
                 self.violated("B5", f"a Secret is to be seen in {change.key}")
-        for _, old, _new in self._books.changed(_SECRETS):
+        for _, old, _new in self._store_copy.changed(_SECRETS):
             if old is not None and KEY in old.data:
                 editions = self._until_us.setdefault(old.metadata.namespace, {})
                 editions[old.data[KEY]] = world.now_us

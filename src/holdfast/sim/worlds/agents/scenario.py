@@ -99,8 +99,8 @@ DEMANDED = (
 class AgentCensus(Checker):
     """Finds nothing; counts."""
 
-    def __init__(self, books: StoreCopy) -> None:
-        self._books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
         self.counts: dict[str, int] = {}
 
     def _count(self, what: str) -> None:
@@ -122,11 +122,11 @@ class AgentCensus(Checker):
                 self._count("adopted")
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for _, old, new in self._books.changed("objects/nodes/"):
+        for _, old, new in self._store_copy.changed("objects/nodes/"):
             is_known = old is not None and new is not None
             if is_known and new.status.incarnation > old.status.incarnation:
                 self._count("new life")
-        for _, old, new in self._books.changed("objects/replicas/"):
+        for _, old, new in self._store_copy.changed("objects/replicas/"):
             if new is None:
                 continue
             if old is None or old.status.state is not new.status.state:
@@ -247,18 +247,28 @@ def _pause_servers(_number: int, world: World, _: None) -> None:
 
 
 def _add_checkers(world: World, keyspace: Keyspace, table: AgentProcesses) -> None:
-    books = StoreCopy()
-    books.learn(tuple(keyspace.range("", keys.END).records))
-    availability, status = AgentAvailability(world, NODES, TIMING), ReportedStatus(books, table)
+    store_copy = StoreCopy()
+    store_copy.learn(tuple(keyspace.range("", keys.END).records))
+    availability, status = (
+        AgentAvailability(world, NODES, TIMING),
+        ReportedStatus(store_copy, table),
+    )
     # The books are first: the others read in them what the commit has changed.
-    world.check(books, availability, OneCopy(books, table), ReleasedAfterStop(books, table))
-    world.check(Reborn(books, table), StopDeadlines(world, table, availability, TIMING))
-    world.check(RestartBackoff(world, books, table, availability), RestartCounts(books, table))
     world.check(
-        StopReasons(world, books, table, availability), GracefulStops(books, table, availability)
+        store_copy, availability, OneCopy(store_copy, table), ReleasedAfterStop(store_copy, table)
+    )
+    world.check(Reborn(store_copy, table), StopDeadlines(world, table, availability, TIMING))
+    world.check(
+        RestartBackoff(world, store_copy, table, availability), RestartCounts(store_copy, table)
     )
     world.check(
-        SecretConfinement(books, table), PublishedAddresses(books, table), AgentCensus(books)
+        StopReasons(world, store_copy, table, availability),
+        GracefulStops(store_copy, table, availability),
+    )
+    world.check(
+        SecretConfinement(store_copy, table),
+        PublishedAddresses(store_copy, table),
+        AgentCensus(store_copy),
     )
     world.check(
         Settles("C7.3", status.missing, within_ms=TOLD_WITHIN_MS),

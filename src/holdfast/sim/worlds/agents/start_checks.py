@@ -44,9 +44,13 @@ class RestartBackoff(Checker):
     invariants = ("E5", "C7.6")
 
     def __init__(
-        self, world: World, books: StoreCopy, table: AgentProcesses, availability: AgentAvailability
+        self,
+        world: World,
+        store_copy: StoreCopy,
+        table: AgentProcesses,
+        availability: AgentAvailability,
     ) -> None:
-        self._books, self._table, self._availability = books, table, availability
+        self._store_copy, self._table, self._availability = store_copy, table, availability
         self._begun: dict[str, tuple[str, int, int]] = {}
         self._ends: dict[str, AttemptEnd] = {}
         # How often anything of a replica failed, as a bound for how long its pause may be.
@@ -95,7 +99,7 @@ class RestartBackoff(Checker):
     def _look(self, world: World) -> None:
         running = {held.launch.attempt.uid for _, held in self._table.running()}
         waiting: dict[str, int] = {}
-        for replica in self._books.all("objects/replicas/"):
+        for replica in self._store_copy.all("objects/replicas/"):
             uid = replica.metadata.uid
             if uid in running or not self._is_due(replica):
                 continue
@@ -112,8 +116,8 @@ class RestartBackoff(Checker):
         status = replica.status
         if status.state is not State.RUNNING or status.cause is not None or status.binding is None:
             return False
-        node = self._books.now.get(f"objects/nodes/{status.binding.node}")
-        sealed = self._books.now.get(f"objects/secrets/{replica.namespace}/{NAME}")
+        node = self._store_copy.now.get(f"objects/nodes/{status.binding.node}")
+        sealed = self._store_copy.now.get(f"objects/secrets/{replica.namespace}/{NAME}")
         has_secret = sealed is not None and KEY in sealed.data
         return (
             node is not None
@@ -133,8 +137,8 @@ class RestartCounts(Checker):
 
     invariants = ("M1", "H1")
 
-    def __init__(self, books: StoreCopy, table: AgentProcesses) -> None:
-        self._books, self._table = books, table
+    def __init__(self, store_copy: StoreCopy, table: AgentProcesses) -> None:
+        self._store_copy, self._table = store_copy, table
         self._numbers: dict[str, int] = {}
         self._over: set[str] = set()
         self._last: dict[str, Process] = {}
@@ -156,7 +160,7 @@ class RestartCounts(Checker):
                 self._over.add(fact.uid)
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for _, old, new in self._books.changed("objects/replicas/"):
+        for _, old, new in self._store_copy.changed("objects/replicas/"):
             if new is None or old is None or old.metadata.uid != new.metadata.uid:
                 continue
             before, now = old.status.process.restarts, new.status.process.restarts

@@ -26,16 +26,16 @@ ILL_MS = 45_000
 _LATE_MS = 500
 
 
-def replica_of(books: StoreCopy, held: HeldProcess) -> Replica | None:
+def replica_of(store_copy: StoreCopy, held: HeldProcess) -> Replica | None:
     """The replica of a piece of work, if it is still there."""
     launch = held.launch
-    found = books.now.get(f"objects/replicas/{launch.namespace}/{launch.name}")
+    found = store_copy.now.get(f"objects/replicas/{launch.namespace}/{launch.name}")
     return found if found is not None and found.metadata.uid == launch.attempt.uid else None
 
 
-def is_of_this_life(books: StoreCopy, replica: Replica, node: str) -> bool:
+def is_of_this_life(store_copy: StoreCopy, replica: Replica, node: str) -> bool:
     """Whether a replica is bound to the life that a node lives now."""
-    binding, known = replica.status.binding, books.now.get(f"objects/nodes/{node}")
+    binding, known = replica.status.binding, store_copy.now.get(f"objects/nodes/{node}")
     if binding is None or known is None or known.status.phase in _GONE:
         return False
     here = (known.name, known.metadata.uid, known.status.incarnation)
@@ -51,9 +51,13 @@ class StopReasons(Checker):
     invariants = ("H3", "H4")
 
     def __init__(
-        self, world: World, books: StoreCopy, table: AgentProcesses, availability: AgentAvailability
+        self,
+        world: World,
+        store_copy: StoreCopy,
+        table: AgentProcesses,
+        availability: AgentAvailability,
     ) -> None:
-        self._books, self._table, self._availability = books, table, availability
+        self._store_copy, self._table, self._availability = store_copy, table, availability
         every(world, 1_000, self._look)
 
     def on_fact(self, world: World, fact: Any) -> None:
@@ -62,11 +66,11 @@ class StopReasons(Checker):
         held = self._table.table(world.hosts[fact.host]).get(Attempt(fact.uid, fact.number))
         if held is None or not held.is_running or held.is_stopping:
             return
-        replica = replica_of(self._books, held)
+        replica = replica_of(self._store_copy, held)
         if replica is None or replica.status.cause is not None:
             return
         is_wanted = replica.status.state in _LIVES
-        is_here = is_of_this_life(self._books, replica, fact.host)
+        is_here = is_of_this_life(self._store_copy, replica, fact.host)
         if is_wanted and is_here and not self._is_ill(held):
             kind = self._table.behaviour(held).kind.value
             self.violated("H4", f"{held.launch.name}, which is {kind} and wanted, is stopped")
@@ -92,9 +96,9 @@ class GracefulStops(Checker):
     invariants = ("G4",)
 
     def __init__(
-        self, books: StoreCopy, table: AgentProcesses, availability: AgentAvailability
+        self, store_copy: StoreCopy, table: AgentProcesses, availability: AgentAvailability
     ) -> None:
-        self._books, self._table, self._availability = books, table, availability
+        self._store_copy, self._table, self._availability = store_copy, table, availability
         # When each attempt was first told, in which life of the agent, and when to say farewell.
         self._told: dict[Attempt, tuple[int, int]] = {}
         self._pre_stops: dict[Attempt, tuple[int, StopOrdered]] = {}
@@ -122,12 +126,12 @@ class GracefulStops(Checker):
             self._ended(world, fact)
 
     def _check_pre_stop(self, world: World, fact: StopOrdered, held: HeldProcess) -> None:
-        replica, attempt = replica_of(self._books, held), held.launch.attempt
+        replica, attempt = replica_of(self._store_copy, held), held.launch.attempt
         began_us = self._table.began_us[attempt]
         if replica is None or not held.launch.template.pre_stop or not fact.within_ms:
             return
         is_asked = replica.status.state is State.STOPPING
-        is_here = is_of_this_life(self._books, replica, fact.host)
+        is_here = is_of_this_life(self._store_copy, replica, fact.host)
         if not (is_asked and is_here and self._availability.was_awake(fact.host, began_us)):
             return
         at_us, pre_stop = self._pre_stops.get(attempt, (0, None))

@@ -1,11 +1,10 @@
-"""The world of all controllers with calendars that are set all the time, on one computer after the
-other.
+"""The world of all controllers where the wall clocks of hosts are set all the time, one at a time.
 
     python -m holdfast.sim run holdfast.sim.worlds.all_controllers.calendars:CALENDARS --seeds 0-99
 
-Jobs have deadlines and times to live that are longer than any fault lasts; cron jobs are made and
-changed while a calendar is ahead. Controllers start often, and look at everything for the first
-time by a calendar that is wrong.
+Jobs have deadlines and times to live that are longer than any fault lasts; cron jobs are created
+and changed while a calendar is ahead. Controllers restart often, and first see everything with a
+wrong calendar.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from holdfast.sim.worlds.all_controllers.scenario import (
 from holdfast.sim.worlds.authority.people import TENANTS
 
 FAULTS_MS = 180_000
-# Longer than a calendar is wrong at a time.
+# Longer than a calendar stays wrong.
 PATIENCE_S = 80
 
 
@@ -57,7 +56,7 @@ def _make(kind: str, name: str, **more: Any) -> dict[str, Any]:
 
 
 def script(rng: Random) -> Sequence[Act]:
-    """Work that has time, and cron jobs that come, rest and wake."""
+    """Jobs with long deadlines, and cron jobs that are created, suspended and resumed."""
     acts = []
     for number in range(3):
         at_ms = between(rng, 500, FAULTS_MS // 2)

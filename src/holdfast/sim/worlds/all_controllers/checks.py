@@ -1,4 +1,4 @@
-"""What must be so at rest: V1 to V4 for every type of work, and status and lists true."""
+"""What must hold at rest: V1 to V4 for every type of work, and true status and endpoint lists."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.authority.liveness import PlaceableReplicas
 from holdfast.sim.worlds.end_to_end.checks import DesiredWork, occupies_ordinal
 
-# So late a moment of a schedule may be dealt with when nothing is wrong any more.
+# Once nothing goes wrong any more, a run of a schedule may be this late.
 PUNCTUAL = timedelta(seconds=20)
-# There is one moment in each minute here.
+# All schedules here fire once a minute.
 A_MOMENT = timedelta(minutes=1)
-# Work that was started again so often counts as well too late for a rollout to end in time.
+# Work that was restarted this often becomes available too late for a rollout to end in time.
 SHAKY_RESTARTS = 2
 
 
 def true_time(world: World) -> datetime:
-    """The calendar, as no machine knows it."""
+    """The true wall-clock time, which no machine knows."""
     return datetime.fromtimestamp((world.origin_us + world.now_us) / 1_000_000, UTC)
 
 
 class DesiredWorkOfAllTypes(DesiredWork):
-    """V1 and V3 for every type of work: what is wanted is there, and nothing else."""
+    """V1 and V3 for every type of work: the desired work exists, and nothing else."""
 
     _at = datetime.fromtimestamp(0, UTC)
 
@@ -54,7 +54,7 @@ class DesiredWorkOfAllTypes(DesiredWork):
         workloads = self._store_copy.all("objects/workloads/")
         jobs = {it.metadata.uid for it in workloads if it.spec.type is WorkloadType.JOB}
         for replica in replicas:
-            # What a job has done is kept for whoever wants to look at it.
+            # Ended replicas of a job are kept so that users can inspect them.
             ended = replica.spec.workload_uid in jobs and replica.status.state is State.RELEASED
             found = None if ended else self._wrong(replica)
             if found is not None:
@@ -68,48 +68,48 @@ class DesiredWorkOfAllTypes(DesiredWork):
         if workload.spec.type in (WorkloadType.SERVICE, WorkloadType.PER_NODE):
             wanted = revision_of(workload.spec.template)
             old = [it.name for it in held if it.spec.revision != wanted]
-            # A rollout waits longer for work that has ended again and again.
+            # A rollout waits longer for work that has restarted repeatedly.
             is_shaky = any(it.status.process.restarts >= SHAKY_RESTARTS for it in mine)
             if old and not is_shaky:
-                yield f"has {old} of another revision than {wanted}"
+                yield f"has {old} of a revision other than {wanted}"
         match workload.spec.type:
             case WorkloadType.SERVICE if len(held) != workload.spec.replicas:
                 yield f"has {len(held)} of {workload.spec.replicas}"
             case WorkloadType.PER_NODE:
-                yield from self._spread(held)
+                yield from self._wrong_nodes(held)
             case WorkloadType.JOB:
-                yield from self._ended(workload, held)
+                yield from self._wrong_end(workload, held)
 
-    def _spread(self, held: list[Replica]) -> Iterator[str]:
+    def _wrong_nodes(self, held: list[Replica]) -> Iterator[str]:
         homes = sorted(home_of(it) for it in held)
         nodes = sorted(it.name for it in self._store_copy.all("objects/nodes/"))
         if homes != nodes:
             yield f"is on {homes} of {nodes}"
 
-    def _ended(self, job: Workload, held: list[Replica]) -> Iterator[str]:
-        """A job is over unless it was paused, or has no room and says so."""
+    def _wrong_end(self, job: Workload, held: list[Replica]) -> Iterator[str]:
+        """A job has finished unless it is paused, or is pending without capacity and says so."""
         over = finished_condition(job)
         if over is not None:
             ttl_s = job.spec.job.ttl_seconds_after_finished
             if ttl_s is not None and over.last_transition_time is not None:
-                yield from self._outlived(over.last_transition_time, ttl_s)
+                yield from self._overdue_removal(over.last_transition_time, ttl_s)
             if held:
-                yield f"is over, and {[it.name for it in held]} are there"
+                yield f"has finished, and {[it.name for it in held]} still exist"
         elif job.spec.job.parallelism != 0:
             if not any(it.status.state is State.PENDING for it in held):
-                yield f"goes on with {[it.name for it in held]}"
+                yield f"has not finished, with {[it.name for it in held]}"
         elif held:
-            yield f"is paused, and {[it.name for it in held]} are there"
+            yield f"is paused, and {[it.name for it in held]} still exist"
 
-    def _outlived(self, since: datetime, ttl_s: int) -> Iterator[str]:
-        """What a calendar that was ahead has ended is due later, by that calendar."""
+    def _overdue_removal(self, since: datetime, ttl_s: int) -> Iterator[str]:
+        """A job that ended while a calendar was ahead is due later, by that calendar."""
         late_s = (self._at - since).total_seconds() - ttl_s
         if late_s > PUNCTUAL.total_seconds():
-            yield f"should have been gone {late_s:g} s ago"
+            yield f"should have been removed {late_s:g} s ago"
 
 
 class PlaceableOnItsNode(PlaceableReplicas):
-    """V2, for work that asks for one node as well."""
+    """V2, including work that asks for one particular node."""
 
     def _fits(self, replica: Replica, ledgers: list[NodeLedger]) -> bool:
         home = replica.spec.template.placement.node_selector.get(NODE_LABEL)
@@ -120,7 +120,7 @@ class PlaceableOnItsNode(PlaceableReplicas):
 
 
 class TruthfulStatus:
-    """What is said of workloads is true: counts, lists of addresses, cron jobs."""
+    """The status of workloads is true: counts, endpoint lists, cron jobs."""
 
     def __init__(self, store_copy: StoreCopy) -> None:
         self._store_copy = store_copy
@@ -128,7 +128,7 @@ class TruthfulStatus:
         self._verdict: str | None = None
 
     def missing(self, world: World) -> str | None:
-        """What is said and not so, in words."""
+        """A false statement in status, as a sentence."""
         if self._as_of != self._store_copy.version:
             self._as_of, self._verdict = self._store_copy.version, self._judge()
         return self._verdict
@@ -145,7 +145,7 @@ class TruthfulStatus:
         for listed in self._store_copy.all("objects/endpoints/"):
             owners = [it.uid for it in listed.metadata.owner_references]
             if not any(uid in workloads for uid in owners):
-                return f"the addresses of {listed.name} have outlived it"
+                return f"the endpoints of {listed.name} exist without their workload"
         return None
 
     @staticmethod
@@ -154,12 +154,12 @@ class TruthfulStatus:
             return
         status, ready = workload.status, sum(is_ready(it) for it in mine)
         if status.observed_generation != workload.metadata.generation:
-            yield f"says nothing of generation {workload.metadata.generation}"
+            yield f"has not observed generation {workload.metadata.generation}"
         if status.progress.ready != ready:
-            yield f"says {status.progress.ready} ready of {ready}"
+            yield f"reports {status.progress.ready} ready of {ready}"
         waiting = sum(it.status.state is State.PENDING for it in mine)
         if status.progress.queued != waiting:
-            yield f"says {status.progress.queued} queued of {waiting}"
+            yield f"reports {status.progress.queued} queued of {waiting}"
 
     def _lists(self, workload: Workload, mine: list[Replica]) -> Iterator[str]:
         if workload.spec.type not in (WorkloadType.SERVICE, WorkloadType.PER_NODE):
@@ -173,7 +173,7 @@ class TruthfulStatus:
             yield f"lists {listed}, and {ready} are ready"
 
     def unpunctual(self, world: World) -> str | None:
-        """Whether a cron job has left a moment of its schedule that is long past."""
+        """A cron job that missed a past time of its schedule, or keeps too many runs."""
         at = true_time(world) - PUNCTUAL
         for cron in self._store_copy.all("objects/workloads/"):
             stated: Cron | None = cron.spec.cron
@@ -181,12 +181,12 @@ class TruthfulStatus:
                 continue
             status = cron.status.cron
             known = (status.last_schedule, status.last_skipped, status.counts_from)
-            # What is still to come was written by a calendar that was ahead, and excuses nothing.
+            # A time in the future was written while a calendar was ahead, and excuses nothing.
             past = [it for it in known if it is not None and it <= true_time(world)]
             since = max(past, default=at - A_MOMENT)
             due = last_fire(parse(stated.schedule), since, at, lambda _: timedelta(0))
             if due is not None:
-                return f"{cron.name} has done nothing for {due}, after {since}"
+                return f"{cron.name} has not handled {due}, after {since}"
             over = [it for it in self._runs(cron) if finished_condition(it) is not None]
             if len(over) > stated.history + 1:
                 return f"{cron.name} keeps {len(over)} runs"

@@ -2,8 +2,9 @@
 
     python -m holdfast.sim run holdfast.sim.worlds.all_controllers.dark_zones:DARK --seeds 0-99
 
-Nobody hears the nodes of a zone for minutes, and since that is most of the zone none of them is
-marked: their replicas stay Running, and ready by their last report. Status must not count them.
+For minutes no heartbeat of a zone's nodes reaches the controllers. Since most of the zone is
+silent, no node is marked: the replicas stay Running, and ready by their last report. Status must
+not count them.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from holdfast.sim.worlds.all_controllers.scenario import SCENARIO, SERVER_NAMES,
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.authority.people import TENANTS
 
-# Three in each zone: of fewer it is not held that all are silent at once.
+# Three in each zone: the limit on silent nodes does not apply to smaller zones.
 NODES = 9
 FAULTS_MS = 150_000
-# So long after a node fell silent, or a replica ceased to be ready, status may still count it.
-TOLD_MS = 10_000
-# While a server stands still, status may be late: whoever asked it waits for an answer before it
-# turns to the other one. So long after that, status has to be true again.
+# Status may count a replica for this long after its node fell silent or it ceased to be ready.
+STATUS_LAG_MS = 10_000
+# While a server hangs, status may be late: its clients wait for an answer before they turn to the
+# other one. This long after that, status has to be true again.
 BACK_MS = 20_000
 LOOK_EVERY_MS = 500
 
@@ -43,17 +44,17 @@ HAZARDS = (
 
 
 class CountedReady(Checker):
-    """STATUS: what is said to be ready is ready, on a node that is heard, or was a moment ago."""
+    """STATUS: what is reported ready is ready, on a node with heartbeats, or was a moment ago."""
 
     invariants = ("STATUS",)
 
     def __init__(self, store_copy: StoreCopy) -> None:
         self._store_copy = store_copy
-        # Until when each replica that does not work any more did so on a node that was heard.
+        # Until when each replica was ready on a node with heartbeats.
         self._until_ms: dict[str, int] = {}
-        # How often a workload had ready replicas that were not to be counted.
+        # How often a workload had ready replicas that status must not count.
         self.silent = 0
-        # When a server was last seen to stand still.
+        # When a server was last seen to hang.
         self._hung_ms = -BACK_MS
 
     def watch(self, world: World) -> None:
@@ -67,7 +68,7 @@ class CountedReady(Checker):
     def on_commit(self, world: World, commit: Commit) -> None:
         now_ms = world.now_us // 1000
         is_judged = now_ms - self._hung_ms >= BACK_MS
-        heard = {
+        reachable = {
             it.name
             for it in self._store_copy.all("objects/nodes/")
             if it.status.phase is NodePhase.READY
@@ -78,16 +79,17 @@ class CountedReady(Checker):
             uid, owner = replica.metadata.uid, replica.spec.workload_uid
             if is_ready(replica):
                 ready[owner] = ready.get(owner, 0) + 1
-                if _node(replica) in heard:
+                if _node(replica) in reachable:
                     self._until_ms[uid] = now_ms
-            if now_ms - self._until_ms.get(uid, -TOLD_MS) < TOLD_MS:
+            if now_ms - self._until_ms.get(uid, -STATUS_LAG_MS) < STATUS_LAG_MS:
                 working[owner] = working.get(owner, 0) + 1
         for workload in self._store_copy.all("objects/workloads/"):
             uid, said = workload.metadata.uid, workload.status.progress.ready
             self.silent += ready.get(uid, 0) > working.get(uid, 0)
             if is_judged and said > working.get(uid, 0):
                 works = working.get(uid, 0)
-                self.violated("STATUS", f"{workload.name} says {said} ready, {works} are heard")
+                message = f"{workload.name} reports {said} ready, {works} are on reachable nodes"
+                self.violated("STATUS", message)
 
 
 def _node(replica: Replica) -> str:
@@ -103,7 +105,7 @@ def build(world: World) -> None:
 
 
 def script(rng: Random) -> Sequence[Act]:
-    """A few services, and somebody who scales them, so that status is written all the time."""
+    """A few services, and an operator who scales them, so that status is written all the time."""
     made = [
         {"do": "make", "type": "Service", "name": f"w{n}", "tenant": TENANTS[0], "replicas": 4}
         for n in range(3)

@@ -1,4 +1,4 @@
-"""What must hold of jobs, cron jobs, one per node and published addresses, after every commit."""
+"""What must hold of jobs, cron jobs, per-node work and published endpoints, after every commit."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from holdfast.sim.worlds.all_controllers.process_table import FinishingProcesses
 from holdfast.sim.worlds.authority.invariants import same, steps_of
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy, accepted_in
 
-# A picture may be so old when something is decided on it, and the decision so long on its way.
+# How old a cache may be when a controller decides from it, plus how long the request may take.
 STALE_MS = 60_000
-# The word for work whose agent ended between the decision to start it and the start.
-UNBORN = "NeverStarted"
+# The reason of work whose agent ended between the decision to start it and the start.
+NEVER_STARTED = "NeverStarted"
 _READY = STAGES[STAGES.index(Stage.READY) :]
 
 
@@ -42,44 +42,44 @@ def owner_key(replica: Replica) -> str:
 
 
 def completed(job: Workload) -> set[int]:
-    """The indexes that are in a job's account."""
+    """The indexes that a job's status counts as completed."""
     spans = parse(job.status.job.completed_indexes).spans
     return {index for first, last in spans for index in range(first, last + 1)}
 
 
 class JobAccountTrue(Checker):
-    """Jobs: an index succeeds once, truly; the account never shrinks; an end is an end."""
+    """Jobs: an index succeeds once, and really did; the account never shrinks; an end is final."""
 
     invariants = ("JOB",)
 
     def __init__(self, store_copy: StoreCopy, pieces: FinishingProcesses) -> None:
         self._store_copy, self._pieces = store_copy, pieces
-        # Indexes of which a success is written down, and the most that ever might run at once.
+        # Indexes with a recorded success, and the highest parallelism that was ever requested.
         self._done: dict[str, set[int]] = {}
         self._most: dict[str, int] = {}
-        # How often a place was said to have failed whose work was never begun.
-        self._unborn: dict[tuple[str, int], int] = {}
+        # How often an ordinal was reported as failed although its work never started.
+        self._never_started: dict[tuple[str, int], int] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:
         for _, old, new in self._store_copy.changed("objects/workloads/"):
             if new is not None and new.spec.type is WorkloadType.JOB:
-                self._judge(old if _is_same(old, new) else None, new)
+                self._check_job(old if _is_same(old, new) else None, new)
         succeeded: list[Replica] = []
         for _, old, new in self._store_copy.changed("objects/replicas/"):
             if new is None:
                 continue
             if not same(old, new):
-                self._born(new)
+                self._check_creation(new)
             moves = steps_of(old if same(old, new) else None, new)
             if any(step.to is State.SUCCEEDED for step in moves):
                 succeeded.append(new)
-            if any(step.to is State.FAILED and step.reason == UNBORN for step in moves):
+            if any(step.to is State.FAILED and step.reason == NEVER_STARTED for step in moves):
                 place = new.spec.workload_uid, new.spec.ordinal
-                self._unborn[place] = self._unborn.get(place, 0) + 1
+                self._never_started[place] = self._never_started.get(place, 0) + 1
         for replica in succeeded:
             self._done.setdefault(replica.spec.workload_uid, set()).add(replica.spec.ordinal)
 
-    def _judge(self, old: Workload | None, new: Workload) -> None:
+    def _check_job(self, old: Workload | None, new: Workload) -> None:
         stated = new.spec.job.parallelism
         most = completions(new.spec) if stated is None else stated
         self._most[new.metadata.uid] = max(self._most.get(new.metadata.uid, 0), most)
@@ -91,18 +91,18 @@ class JobAccountTrue(Checker):
             if finished_condition(old) is not None and finished_condition(
                 new
             ) != finished_condition(old):
-                self.violated("JOB", f"{new.name} was over, and is said to be otherwise")
+                self.violated("JOB", f"{new.name} had finished, and its condition changed")
         over = finished_condition(new)
         if over is not None and over.type == COMPLETE and len(known) < completions(new.spec):
             self.violated("JOB", f"{new.name} is complete with {sorted(known)}")
         for index in sorted(known):
             if not self._ends(new, index).done:
-                self.violated("JOB", f"{new.name}: index {index} counts, and never succeeded")
-        # Where the agent starts it again in place, that counts whatever has ended it.
+                self.violated("JOB", f"{new.name}: index {index} is counted and never succeeded")
+        # Restarts in place count as failures whatever the cause of the end was.
         is_strict = new.spec.template.restart is RestartPolicy.NEVER
         for text, count in new.status.job.failures.items() if is_strict else ():
             failed = self._ends(new, int(text)).failed
-            failed += self._unborn.get((new.metadata.uid, int(text)), 0)
+            failed += self._never_started.get((new.metadata.uid, int(text)), 0)
             if count > failed:
                 what = f"index {text} counts {count} failures of {failed}"
                 self.violated("JOB", f"{new.name}: {what}")
@@ -110,18 +110,18 @@ class JobAccountTrue(Checker):
     def _ends(self, job: Workload, index: int) -> PlaceEnds:
         return self._pieces.ends.get((job.namespace, f"{job.name}-{index}"), PlaceEnds())
 
-    def _born(self, replica: Replica) -> None:
+    def _check_creation(self, replica: Replica) -> None:
         spec, name = replica.spec, replica.name
         owners = [it for it in self._store_copy.versions(owner_key(replica)) if _owns(it, replica)]
         jobs = [it for it in owners if it.spec.type is WorkloadType.JOB]
         if not jobs:
             return
         if spec.ordinal in self._done.get(spec.workload_uid, set()):
-            self.violated("JOB", f"{name} was born though its index has succeeded")
+            self.violated("JOB", f"{name} was created though its index has succeeded")
         if all(finished_condition(it) is not None for it in jobs):
-            self.violated("JOB", f"{name} was born for a job that is over")
+            self.violated("JOB", f"{name} was created for a job that has finished")
         if all(spec.ordinal >= completions(it.spec) for it in jobs):
-            self.violated("JOB", f"{name} is beyond what was asked for")
+            self.violated("JOB", f"{name} is beyond the requested completions")
         there = [
             it
             for it in self._store_copy.all("objects/replicas/")
@@ -129,11 +129,11 @@ class JobAccountTrue(Checker):
         ]
         if len(there) > self._most[spec.workload_uid]:
             most = self._most[spec.workload_uid]
-            self.violated("JOB", f"{len(there)} of {spec.workload} are there, {most} may be")
+            self.violated("JOB", f"{len(there)} of {spec.workload} exist, {most} are allowed")
 
 
 class OneRunPerMoment(Checker):
-    """Cron jobs: one run at most for each moment of the schedule, and none beside another."""
+    """Cron jobs: at most one run for each time of the schedule, and none beside another."""
 
     invariants = ("CRON",)
 
@@ -145,19 +145,19 @@ class OneRunPerMoment(Checker):
         for _, old, new in self._store_copy.changed("objects/workloads/"):
             owner = cron_of(new) if new is not None else None
             if owner is not None and not _is_same(old, new):
-                self._born(new, owner)
+                self._check_creation(new, owner)
 
-    def _born(self, run: Workload, owner: Any) -> None:
+    def _check_creation(self, run: Workload, owner: Any) -> None:
         moment = scheduled_at(owner.name, run.name)
         if moment is None:
-            self.violated("CRON", f"{run.name} is for no moment")
+            self.violated("CRON", f"{run.name} is for no time of the schedule")
         uid = run.metadata.uid
         if self._runs.setdefault((owner.uid, moment), uid) != uid:
             self.violated("CRON", f"a second run for {moment}: {run.name}")
         crons = self._store_copy.versions(f"objects/workloads/{run.namespace}/{owner.name}")
         mine = [it for it in crons if it.metadata.uid == owner.uid and it.spec.cron is not None]
         if not mine or all(it.spec.cron.suspend for it in mine):
-            self.violated("CRON", f"{run.name} was born though its cron job rests or is gone")
+            self.violated("CRON", f"{run.name} was created, its cron job is suspended or gone")
         if any(it.spec.cron.concurrency is not Concurrency.FORBID for it in mine):
             return
         for other in self._store_copy.all("objects/workloads/"):
@@ -165,12 +165,12 @@ class OneRunPerMoment(Checker):
             if of is None or of.uid != owner.uid or other.metadata.uid == uid:
                 continue
             key = f"objects/workloads/{other.namespace}/{other.name}"
-            if all(_goes_on(it) for it in self._store_copy.versions(key)):
-                self.violated("CRON", f"{run.name} was born while {other.name} goes on")
+            if all(_is_active(it) for it in self._store_copy.versions(key)):
+                self.violated("CRON", f"{run.name} was created while {other.name} runs")
 
 
 class OnePerNode(Checker):
-    """One per node: never two at a time for one node, and none anywhere else."""
+    """Per-node work: never two at a time for one node, and none anywhere else."""
 
     invariants = ("PERNODE",)
 
@@ -188,9 +188,9 @@ class OnePerNode(Checker):
             if binding is not None and binding.node != home:
                 self.violated("PERNODE", f"{new.name} is for {home} and on {binding.node}")
             if not same(old, new):
-                self._born(new, home)
+                self._check_creation(new, home)
 
-    def _born(self, replica: Replica, home: str) -> None:
+    def _check_creation(self, replica: Replica, home: str) -> None:
         uid = replica.spec.workload_uid
         there = [
             it.name
@@ -204,13 +204,13 @@ class OnePerNode(Checker):
 
 
 class PublishedEndpoints(Checker):
-    """Addresses: only what is or was just ready is listed, and nothing serves unlisted."""
+    """Endpoints: only what is or was just ready is listed, and nothing serves unlisted."""
 
     invariants = ("SERVE",)
 
     def __init__(self, store_copy: StoreCopy) -> None:
         self._store_copy = store_copy
-        # When each replica was last ready, and when last in a list, of those that are not now.
+        # Until when each replica was ready, and until when it was in a list.
         self._until_ms: dict[tuple[str, str], int] = {}
         self._unlisted_ms: dict[tuple[str, str], int] = {}
 
@@ -223,26 +223,26 @@ class PublishedEndpoints(Checker):
             for name in sorted(known - listed):
                 self._unlisted_ms[namespace, name] = now_ms
             for name in sorted(listed):
-                self._listed(namespace, name, now_ms)
+                self._check_listed(namespace, name, now_ms)
         for _, old, new in self._store_copy.changed("objects/replicas/"):
             if old is not None and is_ready(old):
                 self._until_ms[old.namespace, old.name] = now_ms
             if new is None or not same(old, new) or new.status.stage is not Stage.SERVING:
                 continue
             if old.status.stage is not Stage.SERVING:
-                self._served(new, now_ms)
+                self._check_serving(new, now_ms)
 
-    def _served(self, replica: Replica, now_ms: int) -> None:
-        """It is in a list, or was a moment ago: a list may change while the word is on its way."""
+    def _check_serving(self, replica: Replica, now_ms: int) -> None:
+        """It is in a list, or was recently: a list may change while the report is in flight."""
         lists = self._store_copy.all("objects/endpoints/")
         mine = [it for it in lists if it.namespace == replica.namespace]
         if any(it.replica == replica.name for one in mine for it in one.endpoints):
             return
         until_ms = self._unlisted_ms.get((replica.namespace, replica.name))
         if until_ms is None or now_ms - until_ms > STALE_MS:
-            self.violated("SERVE", f"{replica.name} serves, and nobody can know where")
+            self.violated("SERVE", f"{replica.name} serves, and no endpoint list has it")
 
-    def _listed(self, namespace: str, name: str, now_ms: int) -> None:
+    def _check_listed(self, namespace: str, name: str, now_ms: int) -> None:
         found = self._store_copy.versions(f"objects/replicas/{namespace}/{name}")
         if any(is_ready(it) for it in found):
             return
@@ -251,12 +251,12 @@ class PublishedEndpoints(Checker):
             self.violated("SERVE", f"{name} is listed and has never been ready")
         if now_ms - until_ms > STALE_MS:
             self.violated(
-                "SERVE", f"{name} is listed anew {now_ms - until_ms} ms after it was ready"
+                "SERVE", f"{name} is listed again {now_ms - until_ms} ms after it was ready"
             )
 
 
 def is_ready(replica: Replica) -> bool:
-    """Whether it answers, as far as status says."""
+    """Whether it is ready according to status."""
     return replica.status.state is State.RUNNING and replica.status.stage in _READY
 
 
@@ -268,18 +268,16 @@ def _owns(workload: Workload, replica: Replica) -> bool:
     return workload.metadata.uid == replica.spec.workload_uid
 
 
-def _goes_on(run: Workload) -> bool:
+def _is_active(run: Workload) -> bool:
     return finished_condition(run) is None and run.metadata.deletion_timestamp is None
 
 
-# A rollout does no more at a time than it may, at any commit.
-
 
 class RolloutLimits(Checker):
-    """A rollout never has more places on their way than it may, counted from its own acts.
+    """At any commit, a rollout disrupts no more places than it may, counted from its own acts.
 
-    A place is on its way from the moment when a rollout stopped what worked there until something
-    works there again. What is lost for other reasons meanwhile is not its doing.
+    A place is disrupted from the moment a rollout stopped an available replica there until a
+    replica is available there again. Losses for other reasons do not count.
     """
 
     invariants = ("ROLLOUT",)
@@ -313,13 +311,13 @@ class RolloutLimits(Checker):
         allowed = [limits(it.spec.rollout, self._stated(it)) for it in rolled]
         most = max(map(sum, allowed))
         surge = max(too_many for _, too_many in allowed)
-        # Places beyond these were given up, and nobody comes there any more.
+        # Places beyond these were given up and get no replica any more.
         places = max(map(self._stated, rolled)) + surge
         is_service = rolled[-1].spec.type is WorkloadType.SERVICE
         begun = sorted(it for it in self._begun[uid] if it < places or not is_service)
         if len(begun) > most:
             name = replica.spec.workload
-            self.violated("ROLLOUT", f"{name} has {begun} on their way, and {most} may be")
+            self.violated("ROLLOUT", f"{name} has places {begun} disrupted, {most} are allowed")
 
     def _stated(self, workload: Workload) -> int:
         if workload.spec.type is WorkloadType.SERVICE:
@@ -332,24 +330,24 @@ def _was_rolled(old: Replica, new: Replica) -> bool:
     return any(it.to is State.STOPPING and it.reason == cause for it in steps_of(old, new))
 
 
-# The times of jobs, by true time: no deadline passes and no time to live ends too early.
-#
-# Stamps are made by servers, whose calendars are set. Where the calendar of the server that decided
-# was wrong at either end, the job has its times by that calendar, and nothing is judged here.
-
-# A request may be so long on its way to the store after it was decided and stamped.
-ON_ITS_WAY_S = 10.0
+# How long a request may take to reach the store after a server decided and stamped it.
+IN_FLIGHT_S = 10.0
 _OWN = f"{controller('workload').name}/"
 
 
 class JobTimes(Checker):
-    """JOB: a job fails for its deadline, and is removed for its age, when that time is over."""
+    """JOB: a job fails for its deadline, and is removed for its age, not before that time is over.
+
+    The check uses true time. Servers make the stamps, and faults set the calendars of servers.
+    Where the calendar of the deciding server was wrong at either end, the job has its times by that
+    calendar, and this checker does not judge it.
+    """
 
     invariants = ("JOB",)
 
     def __init__(self, store_copy: StoreCopy) -> None:
         self._store_copy = store_copy
-        # When each job was made and when it ended, by true time, if its stamp says the same.
+        # When each job was created and when it ended, by true time, if its stamp agrees.
         self._made: dict[str, datetime] = {}
         self._ended: dict[str, datetime] = {}
 
@@ -357,7 +355,7 @@ class JobTimes(Checker):
         now = datetime.fromtimestamp((world.origin_us + world.now_us) / 1_000_000, UTC)
         for key, old, new in self._store_copy.changed("objects/workloads/"):
             if old is not None and old.metadata.deletion_timestamp is None:
-                self._removed(key, old, new, now)
+                self._check_removal(key, old, new, now)
             if new is None or new.spec.type is not WorkloadType.JOB:
                 continue
             uid, made = new.metadata.uid, new.metadata.creation_timestamp
@@ -372,8 +370,8 @@ class JobTimes(Checker):
                     within_s = new.spec.job.deadline_seconds or 0
                     self._judge(f"{new.name} has failed", self._made[uid], within_s, now)
 
-    def _removed(self, key: str, job: Workload, new: Workload | None, now: datetime) -> None:
-        """controller:workload removes what has outlived its time; people remove what they like."""
+    def _check_removal(self, key: str, job: Workload, new: Workload | None, now: datetime) -> None:
+        """controller:workload removes expired jobs only; users may remove any."""
         ttl_s, uid = job.spec.job.ttl_seconds_after_finished, job.metadata.uid
         if ttl_s is None or cron_of(job) is not None or uid not in self._ended:
             return
@@ -387,9 +385,9 @@ class JobTimes(Checker):
 
     def _judge(self, what: str, since: datetime, within_s: int, now: datetime) -> None:
         after_s = (now - since).total_seconds()
-        if after_s < within_s - ON_ITS_WAY_S:
-            self.violated("JOB", f"{what} after {after_s:.0f} s, it has {within_s} s")
+        if after_s < within_s - IN_FLIGHT_S:
+            self.violated("JOB", f"{what} after {after_s:.0f} s, allowed are {within_s} s")
 
 
 def _is_true(stamp: datetime | None, now: datetime) -> bool:
-    return stamp is not None and abs((now - stamp).total_seconds()) <= ON_ITS_WAY_S
+    return stamp is not None and abs((now - stamp).total_seconds()) <= IN_FLIGHT_S

@@ -1,4 +1,4 @@
-"""Who wants all this: somebody who makes every type of work and changes his mind."""
+"""The user of this world: an operator who creates every type of work and changes it."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ FATAL = 7
 
 
 class AllControllersOperator(RestingOperator):
-    """The operator of this world. After the faults he opens all nodes and lets cron jobs rest."""
+    """The operator uncordons all nodes and suspends the cron jobs after the faults."""
 
-    # The revision of the last thing that he did.
+    # The revision of the operator's last write.
     _own = 0
 
     def on_answer(self, request: Any, answer: Any) -> None:
         is_invalid = isinstance(answer, Refusal) and answer.reason is Reason.INVALID
         # A patch may find its object gone, and would have to say all of a new one.
         is_nonsense = is_invalid and not isinstance(request, Patch)
-        invariant(not is_nonsense, f"the script asks for what nobody may want: {answer}")
+        invariant(not is_nonsense, f"the script sends an invalid request: {answer}")
         if isinstance(answer, Refusal) and answer.reason is Reason.STALE_OBJECT:
-            # Somebody else was faster: he looks, and wants it all the same.
+            # Another client wrote first: the operator reads again and repeats the act.
             return
         if isinstance(answer, Accepted):
             self._own = max(self._own, answer.revision)
         super().on_answer(request, answer)
 
     def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
-        # However old what he sees may be, what he did himself is in it.
+        # However stale the operator's view may be, it includes the operator's own writes.
         if snapshot.revision >= self._own:
             yield from super().next_requests(snapshot, now)
 
@@ -68,8 +68,8 @@ class AllControllersOperator(RestingOperator):
         return super()._request(snapshot, act)
 
 
-def _changed(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Update | None:
-    """Something else is wanted of one of those that this can be wanted of."""
+def _change(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Update | None:
+    """Change one of the workloads to which the act applies."""
     kinds = _MEANT[act["do"]]
     found = [it for it in snapshot.all(Workload) if it.spec.type in kinds]
     if act["do"] == "rest-crons":
@@ -105,8 +105,8 @@ _MEANT = {
 }
 
 
-def _opened(snapshot: ObjectSnapshot) -> Update | None:
-    """Open the next node that is shut, or do nothing more."""
+def _open_next_node(snapshot: ObjectSnapshot) -> Update | None:
+    """Remove cordon, drain and taints from the next node that has any, or return None."""
     for node in snapshot.all(Node):
         spec = node.spec
         if spec.cordoned or spec.drain is not None or spec.taints:
@@ -116,7 +116,7 @@ def _opened(snapshot: ObjectSnapshot) -> Update | None:
 
 
 def workload_of(act: dict[str, Any]) -> Workload:
-    """The workload that an act describes; what it does not say is as usual."""
+    """The workload that an act describes, with defaults for what it does not say."""
     kind = WorkloadType(act["type"])
     ends = kind in (WorkloadType.JOB, WorkloadType.CRON)
     template = Template(

@@ -1,8 +1,8 @@
 """Process tables on which work also ends by itself, as its command says.
 
-`piece MS CODE TIMES`: it runs for so long and has then done its work, but for the first TIMES of
-its place, which end with CODE. How often a place has ended and how is the ground truth by which
-the account of a job is judged.
+`piece MS CODE TIMES`: it runs for MS milliseconds and then succeeds, except for the first TIMES
+runs of its place, which exit with CODE. How often a place has ended, and how, is the ground truth
+for the account of a job.
 """
 
 from __future__ import annotations

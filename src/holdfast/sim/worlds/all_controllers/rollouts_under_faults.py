@@ -1,11 +1,10 @@
-"""The world of all controllers with rollouts one after the other, seen by controllers whose news
-are late.
+"""The world of all controllers with one rollout after the other and late watch events.
 
     python -m holdfast.sim run holdfast.sim.worlds.all_controllers.rollouts_under_faults:ROLLING
     --seeds 0-99
 
-What was idle when a rollout looked may be at work when it is stopped: work becomes ready all the
-time here, and the controllers hear of it late.
+A replica that was unavailable when a rollout looked may be available when it is stopped: work
+becomes ready all the time here, and the controllers learn of it late.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ HAZARDS = (
 
 
 def script(rng: Random) -> Sequence[Act]:
-    """Services of which one at a time may be missing, and templates that change again and again."""
+    """Services with at most one replica unavailable, and templates that change repeatedly."""
     made = [
         {"do": "make", "type": "Service", "name": f"w{n}", "tenant": TENANTS[0], "replicas": 4}
         for n in range(3)

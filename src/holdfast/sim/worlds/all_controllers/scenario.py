@@ -1,6 +1,6 @@
-"""Who lives in this world, what befalls them, and what must be so in the end.
+"""The components of the world of all controllers, its faults, and what must hold in the end.
 
-python -m holdfast.sim run holdfast.sim.worlds.all_controllers.scenario:SCENARIO --seeds 0-99
+    python -m holdfast.sim run holdfast.sim.worlds.all_controllers.scenario:SCENARIO --seeds 0-99
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from holdfast.sim.worlds.authority.witness import (
     WatchFollower,
     WatchOrder,
 )
-from holdfast.sim.worlds.end_to_end.census import EndToEndCensus
+from holdfast.sim.worlds.end_to_end.census import MISSED, EndToEndCensus
 from holdfast.sim.worlds.end_to_end.checks import OneCopy, ReleasedAfterStop
 from holdfast.sim.worlds.end_to_end.component_taps import tap_component
 from holdfast.sim.worlds.end_to_end.node_checks import JudgedNodes, Reborn
@@ -76,9 +76,7 @@ from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.sim.worlds.placing.checks import NoStarvation
 from holdfast.store.memory import Keyspace
 
-# What really happened to jobs, cron jobs, one per node and addresses: counted, not judged.
-
-# What has to happen over the seeds of the default run.
+# What must happen over the seeds of the default run.
 DEMANDED = (
     "node marked",
     "node fenced",
@@ -89,7 +87,7 @@ DEMANDED = (
     "repeated request",
     "lost answer settled by a read",
     "lease taken over by an instance of the same identity",
-    "picture missed something, and the resync found it",
+    MISSED,
     "job ended: AllSucceeded",
     "job ended: RetriesExceeded",
     "job ended: FailurePolicy",
@@ -114,12 +112,12 @@ DEMANDED = (
 
 
 class AllControllersCensus(EndToEndCensus):
-    """The counts of the end-to-end world, and those of this world."""
+    """The counts of the end-to-end world, and those of jobs, cron jobs and endpoints."""
 
     def on_commit(self, world: World, commit: Commit) -> None:
         super().on_commit(world, commit)
         for _, old, new in self.store_copy.changed("objects/workloads/"):
-            self._workload(old, new)
+            self._count_workload(old, new)
         for _, old, new in self.store_copy.changed("objects/replicas/"):
             if new is None:
                 continue
@@ -136,7 +134,7 @@ class AllControllersCensus(EndToEndCensus):
             is_now = bool(new is not None and new.endpoints)
             self._count("list written" if is_now else "list emptied", is_now or was)
 
-    def _workload(self, old: Workload | None, new: Workload | None) -> None:
+    def _count_workload(self, old: Workload | None, new: Workload | None) -> None:
         if old is not None and new is None:
             over = finished_condition(old)
             if over is not None:
@@ -166,9 +164,9 @@ NODES = 6
 ZONES = "abc"
 SERVER_NAMES = ("server-1", "server-2")
 FAULTS_MS = 300_000
-# Cron jobs go on for a while after the faults, and are put to rest before silence is demanded.
+# Cron jobs run for a while after the faults, and are suspended before the plane must be quiet.
 CRONS_REST_MS = 40_000
-# So often the operator looks for one that does not rest yet: he may be refused now and then.
+# How often the operator looks for one that is not suspended yet: some requests may be refused.
 CRON_RESTS = 16
 WELL_WITHIN_MS = 120_000
 SETTLE_MS = WELL_WITHIN_MS + 90_000
@@ -217,7 +215,7 @@ HAZARDS = (
 
 
 def build(world: World) -> None:
-    """Two servers over one store, a scheduler, two teams of all controllers, six nodes."""
+    """Two servers over one store, a scheduler, two runners of all controllers, six nodes."""
     build_with(world, NODES)
 
 
@@ -280,7 +278,7 @@ def _add_laws(world: World, keyspace: Keyspace, pieces: FinishingProcesses) -> S
     records = tuple(keyspace.range("", keys.END).records)
     store_copy = StoreCopy()
     store_copy.learn(records)
-    # The books are first: the others read in them what the commit has changed.
+    # The copy of the store is first: the others read from it what the commit has changed.
     world.check(
         store_copy,
         LedgerTotals(store_copy),
@@ -327,7 +325,7 @@ def _add_ends(world: World, store_copy: StoreCopy, pieces: FinishingProcesses) -
 
 
 def script(rng: Random) -> Sequence[Act]:
-    """What the operator does over the run, and what he puts right after it."""
+    """What the operator does over the run, and what the operator cleans up after it."""
     firsts = (_service, _job, _job, _cron, _per_node)
     acts = [Act(500 + 100 * i, "operator", make(rng, i)) for i, make in enumerate(firsts)]
     acts += [
@@ -349,7 +347,8 @@ def _act(rng: Random, number: int) -> dict[str, Any]:
             make(rng, number),
             make(rng, number),
             {"do": "scale", "some": some, "replicas": between(rng, 0, 5)},
-            # Odd, which is a deletion in the background: nobody here collects in the foreground.
+            # Odd, which is a deletion in the background: no controller here does one in the
+            # foreground.
             {"do": "delete", "some": some | 1},
             {"do": "kill", "some": some},
             {"do": "change", "some": some, "edition": number},
@@ -364,7 +363,7 @@ def _act(rng: Random, number: int) -> dict[str, Any]:
     )
 
 
-# How many of a service may be missing, and how many too many, while a rollout goes on.
+# How many replicas of a service a rollout may make unavailable, and how many it may add.
 _LIMITS: tuple[dict[str, Any], ...] = (
     {"unavailable": 1},
     {"unavailable": "50%"},
@@ -383,7 +382,7 @@ def _service(rng: Random, number: int) -> dict[str, Any]:
 
 
 def _job(rng: Random, number: int) -> dict[str, Any]:
-    """Some fail a few times, some too often, some take longer than they may."""
+    """Some fail a few times, some too often, some take longer than their deadline."""
     times, rules = pick(rng, (0, 0, 1, 2, 99)), pick(rng, (False, False, True))
     is_long = pick(rng, (False, False, False, True))
     return {
@@ -430,7 +429,7 @@ SCENARIO = Scenario(
     script=script,
 )
 
-# Nothing goes wrong: whoever is told everything has nothing to find.
+# Nothing goes wrong: watch events bring everything, and a resync finds nothing.
 CALM = msgspec.structs.replace(
     SCENARIO, name="holdfast.sim.worlds.all_controllers.scenario:CALM", hazards=()
 )

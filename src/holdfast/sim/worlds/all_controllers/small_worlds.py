@@ -1,10 +1,10 @@
-"""Little worlds for a sweep: one workload each, two nodes, and nothing that goes wrong by chance.
+"""Small worlds for a sweep: one workload each, two nodes, and no random faults.
 
     python -m holdfast.sim.worlds.all_controllers.sweep_worlds
 
-Each is a script of one or a few acts. What it comes to in the end is its fingerprint: what is
-wanted and there, how jobs ended, which moments of a schedule had a run, who is listed where. Times,
-revisions, incarnations and nodes may differ after a detour, and nothing else.
+Each is a script of one or a few acts. Its final state is its fingerprint: which workloads and
+replicas exist, how jobs ended, which times of a schedule had a run, which replicas are in which
+endpoint list. Times, revisions, incarnations and nodes may differ after a fault, and nothing else.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 NODES = 2
 SEED = 1
-# Long enough for everything that somebody does here and for what follows from it.
+# Long enough for all acts and for what follows from them.
 ACTIVE_MS = 45_000
-# The first moment of a cron job that is made at the beginning comes after a minute and the next
-# one after two; in between even whoever looked away for 40 s has to have seen the first.
+# A cron job that is created at the beginning is due after one minute and again after two; in
+# between, even a controller that saw nothing for 40 s must have handled the first time.
 CRON_ACTIVE_MS = 115_000
 SETTLE_MS = WELL_WITHIN_MS + 15_000
 # When the first act is carried out: a plane needs a moment to come up.
@@ -46,8 +46,8 @@ def _make(kind: str, **more: Any) -> dict[str, Any]:
 
 
 def _plan(*acts: tuple[int, dict[str, Any]], active_ms: int = ACTIVE_MS) -> Plan:
-    told = tuple(Act(at_ms, "operator", body) for at_ms, body in acts)
-    return Plan(active_ms, SETTLE_MS, acts=told)
+    script = tuple(Act(at_ms, "operator", body) for at_ms, body in acts)
+    return Plan(active_ms, SETTLE_MS, acts=script)
 
 
 _JOB = partial(_make, "Job", ms=2_000)
@@ -85,7 +85,7 @@ WORKLOADS: dict[str, Plan] = {
 
 
 def outcome(world: World) -> object:
-    """The fingerprint: everything that a fault on the way must not change."""
+    """The fingerprint: everything that a fault must not change."""
     store_copy = world.checker(StoreCopy)
     found: list[Any] = []
     for workload in store_copy.all("objects/workloads/"):
@@ -94,7 +94,8 @@ def outcome(world: World) -> object:
             for it in store_copy.all("objects/replicas/")
             if it.spec.workload_uid == workload.metadata.uid
         ]
-        found.append((workload.name, *_said(workload), sorted(mine) if _stays(workload) else ()))
+        states = sorted(mine) if _is_permanent(workload) else ()
+        found.append((workload.name, *_status_of(workload), states))
     listed = [
         (it.name, sorted(entry.replica.rpartition("-")[0] for entry in it.endpoints))
         for it in store_copy.all("objects/endpoints/")
@@ -102,12 +103,12 @@ def outcome(world: World) -> object:
     return sorted(found), sorted(listed)
 
 
-def _stays(workload: Workload) -> bool:
-    """Which attempts of a job are kept, and how they ended, follows from how long it took."""
+def _is_permanent(workload: Workload) -> bool:
+    """Which attempts of a job are kept, and how they ended, depends on how long it took."""
     return workload.spec.type in (WorkloadType.SERVICE, WorkloadType.PER_NODE)
 
 
-def _said(workload: Workload) -> tuple[Any, ...]:
+def _status_of(workload: Workload) -> tuple[Any, ...]:
     over, status = finished_condition(workload), workload.status
     end = (over.type, over.reason) if over is not None else ()
     cron = status.cron.last_schedule if workload.spec.type is WorkloadType.CRON else None

@@ -1,10 +1,11 @@
-"""The sweep over the little worlds: one fault at every point of each, one run for each.
+"""The sweep over the small worlds: one fault at every point of each, one run for each.
 
     python -m holdfast.sim.worlds.all_controllers.sweep_worlds [--every N] [--processes N] [NAME …]
 
-What is swept: a crash of the controllers after each of their effects, and of the server after each
-revision, before it hears of it; each delivery to the controllers lost, repeated, or the beginning
-of a view that stands still. `make sim-sweep` runs all; the default tests take one point in so many.
+The faults: a crash of the controllers after each of their effects, and of the server after each
+revision, before it learns of it; each delivery to the controllers lost, repeated, or the last one
+before their view stops. `make sim-sweep` runs all; the default tests take a small part of the
+points.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ KINDS = ("crash", "crash-author", "stale", "lose", "repeat")
 # Whose effects and deliveries are swept.
 CONTROLLERS = "controllers-1"
 DOWN_MS = 3_000
-# Longer than controllers act on an old picture, shorter than the time in which all must be well.
+# Longer than controllers act on a stale cache, shorter than the time to the desired state.
 STALE_MS = 40_000
 
 
 class SweepResult(msgspec.Struct, frozen=True):
-    """What the sweep of one workload by one kind of fault came to."""
+    """The result of the sweep of one workload by one kind of fault."""
 
     workload: str
     kind: str
@@ -53,7 +54,7 @@ def faults_of(points: Points, kind: str) -> list[Fault]:
 
 
 def sweep_workload(workload: str, kind: str, *, every: int = 1, first: int = 0) -> SweepResult:
-    """One point in `every`, beginning with the `first`."""
+    """Sweep one point in `every`, beginning with the `first`."""
     plan = WORKLOADS[workload]
     points = undisturbed_until_calm(SMALL, SEED, plan, outcome)
     faults = faults_of(points, kind)[first % every :: every]
@@ -61,21 +62,21 @@ def sweep_workload(workload: str, kind: str, *, every: int = 1, first: int = 0) 
     return SweepResult(workload, kind, len(faults), tuple(departures))
 
 
-def _swept(task: tuple[str, str, int]) -> SweepResult:
+def _sweep_task(task: tuple[str, str, int]) -> SweepResult:
     workload, kind, every = task
     return sweep_workload(workload, kind, every=every)
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Sweep, and tell of every point that led elsewhere."""
+    """Sweep, and print every point whose run ended differently."""
     parser = argparse.ArgumentParser(prog="holdfast.sim.worlds.all_controllers.sweep_worlds")
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[*WORKLOADS, []])
-    parser.add_argument("--every", type=int, default=1, help="one point in so many")
+    parser.add_argument("--every", type=int, default=1, help="sweep one point in N")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--kind", action="append", choices=KINDS)
     given = parser.parse_args(arguments)
@@ -83,13 +84,13 @@ def main(arguments: Sequence[str]) -> int:
     tasks = [(name, kind, max(1, given.every)) for name in names for kind in given.kind or KINDS]
     runs = wrong = 0
     with multiprocessing.get_context("spawn").Pool(max(1, given.processes)) as pool:
-        for done in pool.imap(_swept, tasks):
+        for done in pool.imap(_sweep_task, tasks):
             runs += done.runs
             wrong += len(done.departures)
-            _say(f"{done.workload:<20} {done.kind:<13} {done.runs:>6} runs")
+            _print_line(f"{done.workload:<20} {done.kind:<13} {done.runs:>6} runs")
             for it in done.departures:
-                _say(f"  {it.fault}: {it.invariant}: {it.message}")
-    _say(f"{runs} runs, {wrong} led elsewhere")
+                _print_line(f"  {it.fault}: {it.invariant}: {it.message}")
+    _print_line(f"{runs} runs, {wrong} ended differently")
     return 1 if wrong else 0
 
 

@@ -1,7 +1,8 @@
-"""Disruption budgets, judged by what replicas say themselves, at every commit.
+"""Disruption budgets, checked against the status of the replicas at every commit.
 
-Many requests are one commit, in an order that is not known here. A replica that was healthy before
-the commit, after it or in between may have been so when one of them was decided.
+One commit holds many requests, in an order that the checker does not know. A replica that was
+healthy before the commit, after it or in between may have been healthy when one of the requests was
+decided.
 """
 
 from __future__ import annotations
@@ -26,45 +27,47 @@ _Change = tuple[Replica | None, Replica | None]
 
 
 class DisruptionBudgets(Checker):
-    """BUDGET: each ledger counts what is healthy, and whoever takes work away on purpose leaves as
-    many as the budget demands.
+    """BUDGET: each ledger counts the healthy replicas, and a voluntary disruption leaves as many as
+    the budget demands.
     """
 
     invariants = ("BUDGET",)
 
-    def __init__(self, books: StoreCopy) -> None:
-        self._books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
 
     def on_commit(self, world: World, commit: Commit) -> None:
         changes: dict[str, list[_Change]] = {
-            key: [] for key, _, _ in self._books.changed("ledgers/disruption/")
+            key: [] for key, _, _ in self._store_copy.changed("ledgers/disruption/")
         }
-        for _, old, new in self._books.changed("objects/replicas/"):
+        for _, old, new in self._store_copy.changed("objects/replicas/"):
             changes.setdefault(_ledger_key(old if new is None else new), []).append((old, new))
         if not changes:
             return
         there: dict[str, list[Replica]] = {key: [] for key in changes}
-        for replica in self._books.all("objects/replicas/"):
+        for replica in self._store_copy.all("objects/replicas/"):
             mine = there.get(_ledger_key(replica))
             if mine is not None:
                 mine.append(replica)
         for key, changed in changes.items():
-            self._count(key, there[key])
-            self._spare(key, there[key], changed)
+            self._check_counts(key, there[key])
+            self._check_budget(key, there[key], changed)
 
-    def _count(self, key: str, there: list[Replica]) -> None:
-        owner = self._books.now.get(f"objects/workloads/{key.removeprefix('ledgers/disruption/')}")
+    def _check_counts(self, key: str, there: list[Replica]) -> None:
+        owner = self._store_copy.now.get(
+            f"objects/workloads/{key.removeprefix('ledgers/disruption/')}"
+        )
         if owner is None:
             return
-        ledger = self._books.now.get(key, DisruptionLedger())
+        ledger = self._store_copy.now.get(key, DisruptionLedger())
         healthy = sum(not _is_idle(owner.spec.type, it) for it in there)
         if (ledger.replicas, ledger.healthy) != (len(there), healthy):
             said = f"{ledger.healthy} of {ledger.replicas} healthy"
-            self.violated("BUDGET", f"{key} says {said}, and it is {healthy} of {len(there)}")
+            self.violated("BUDGET", f"{key} says {said}, expected {healthy} of {len(there)}")
 
-    def _spare(self, key: str, there: list[Replica], changed: list[_Change]) -> None:
-        # One that did no work costs nothing, and one that began to in this commit may have done so
-        # after it was taken.
+    def _check_budget(self, key: str, there: list[Replica], changed: list[_Change]) -> None:
+        # A replica that was not available costs nothing. One that became available in this commit
+        # may have done so after it was stopped.
         taken = {
             new.metadata.uid: new.name
             for old, new in changed
@@ -76,7 +79,7 @@ class DisruptionBudgets(Checker):
             and any(it.to is State.STOPPING and it.reason in _CAUSES for it in steps_of(old, new))
             and not self._is_overdue(new)
         }
-        ledgers: list[DisruptionLedger] = self._books.versions(key)
+        ledgers: list[DisruptionLedger] = self._store_copy.versions(key)
         allowed = [it.allowed for it in ledgers if it.allowed is not None]
         if not taken or len(allowed) < len(ledgers):
             return
@@ -92,12 +95,12 @@ class DisruptionBudgets(Checker):
             gone = len(taken) + sum(_was_idle(of, it) for it in versions)
         if gone > max(allowed):
             names = sorted(taken.values())
-            self.violated("BUDGET", f"{key}: {names} taken, {gone} gone, {allowed} allowed")
+            self.violated("BUDGET", f"{key}: {names} stopped, {gone} missing, {allowed} allowed")
 
     def _is_overdue(self, replica: Replica) -> bool:
-        """Whether the operator gave the drain of its node a deadline: budgets end there."""
+        """Whether the drain of its node has a deadline: after it, budgets do not hold."""
         binding = replica.status.binding
-        nodes = self._books.versions(f"objects/nodes/{binding.node}") if binding else []
+        nodes = self._store_copy.versions(f"objects/nodes/{binding.node}") if binding else []
         return any(it.spec.drain is not None and it.spec.drain.deadline for it in nodes)
 
 
@@ -106,8 +109,10 @@ def _ledger_key(replica: Replica) -> str:
 
 
 def _is_idle(of: WorkloadType, replica: Replica) -> bool:
-    """Whether it counts as missing: at a place of a service whenever it does no work, elsewhere
-    only until it is released; of a job, if it was stopped on purpose.
+    """Whether it counts as missing.
+
+    A replica of a service counts whenever it is not available, others only until they are released,
+    and a replica of a job only if it was stopped on purpose.
     """
     if is_available(replica) or of is WorkloadType.SERVICE:
         return not is_available(replica)
@@ -119,7 +124,7 @@ def _may_have_worked(old: Replica | None, new: Replica | None) -> bool:
     known: Iterable[Replica] = [it for it in (old, new) if it is not None]
     if any(is_available(it) for it in known):
         return True
-    # It became ready and was lost again within the commit: its stage is left from that.
+    # It became ready and was lost again within the commit: only its stage still shows that.
     was_ready = old is not None and old.status.stage in _READY
     return new is not None and new.status.stage in _READY and not was_ready
 

@@ -1,7 +1,7 @@
-"""What really happened in a run: a checker that finds nothing, and counts.
+"""What happened in a run: a checker that only counts.
 
-A world in which something never happens proves nothing about it. The tests add up the counts of
-many seeds and hold them against what must occur.
+A world in which an event never happens proves nothing about it. The tests add up the counts of
+many seeds and compare them with what must occur.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.authority.scripted_clients import AcknowledgedRequest, StateFact
 from holdfast.store.contract import Forgotten, NotApplied, TokenApplied
 
-# Short enough that garbage has something to forget within a run.
+# Short enough that the garbage controller has operations to remove within a run.
 SETTINGS = PlaneSettings(operations_kept_ms=60_000)
-# Small enough that lines are longer than a group.
+# Small enough that queues are longer than a group.
 LIMITS = GroupLimits(requests_max=12, compares_max=120)
 
 
 class ServerOutcome(msgspec.Struct, frozen=True):
-    """A fact: this took place in a server."""
+    """A fact: this happened in a server."""
 
     what: str
 
@@ -42,7 +42,7 @@ class ServerOutcome(msgspec.Struct, frozen=True):
 
 
 class CountedServer(AuthorityServer):
-    """The product's server. It says what it went through, and does nothing else."""
+    """The product's server. It also states what happened in it as facts."""
 
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat.name, seat.rng, seat.tokens, SETTINGS, LIMITS)
@@ -71,10 +71,10 @@ def _outcome(stimulus: Any) -> tuple[str, ...]:
 
 
 class AuthorityCensus(Checker):
-    """Counts by name: requests accepted, refusals, moves of the lifecycle, takeovers, fates."""
+    """Counts by name: accepted requests, refusals, transitions, takeovers, transaction fates."""
 
-    def __init__(self, books: StoreCopy) -> None:
-        self.books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self.store_copy = store_copy
         self.counts: dict[str, int] = {}
 
     def _count(self, what: str) -> None:
@@ -88,17 +88,17 @@ class AuthorityCensus(Checker):
             self._count(f"{how} {type(fact.request).__name__}")
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for _, old, new in self.books.changed("objects/replicas/"):
+        for _, old, new in self.store_copy.changed("objects/replicas/"):
             if new is None:
                 continue
             for record in steps_of(old if same(old, new) else None, new):
                 self._count(f"move {record.from_state} -> {record.to}")
                 if record.reason == "OperatorsWord":
                     self._count(record.evidence)
-        for _, old, new in self.books.changed("epochs/"):
+        for _, old, new in self.store_copy.changed("epochs/"):
             if old is not None and new is not None and old.holder != new.holder:
                 self._count("takeover")
-        for _, old, new in self.books.changed("objects/reservations/"):
+        for _, old, new in self.store_copy.changed("objects/reservations/"):
             if new is not None and (old is None or old.status.phase is not new.status.phase):
                 self._count(f"{new.spec.intent.value} {new.status.phase.value}")
                 self._count(f"{new.status.phase.value} because {new.status.reason}")

@@ -1,9 +1,10 @@
 """What the store holds, added up independently after every commit.
 
-The checkers of this world follow the changes of each revision and never call the functions that
-made them, except to decode. Here, what a ledger says is compared with what replicas and
-reservations say, and what was accepted with the limits of that very revision. `laws` judges who
-did what, `witness` what was acknowledged and followed, `liveness` what must come about.
+The checkers of this world follow the changes of each revision. Except for decoding, they never call
+the functions that made the changes. This module compares each ledger with the replicas and
+reservations, and each accepted request with the limits of the same revision. `invariants` checks
+which actor changed what, `witness` what was acknowledged and watched, `liveness` what must happen
+in the end.
 """
 
 from __future__ import annotations
@@ -35,22 +36,22 @@ _CHARGES = (
 
 
 class StoreCopy(Checker):
-    """Keeps a copy of everything, by key, as of the last commit; the other checkers read it."""
+    """A copy of all records by key, as of the last commit. The other checkers read it."""
 
     def __init__(self) -> None:
         self.now: dict[str, Any] = {}
         self.before: dict[str, Any] = {}
-        # The same by the first two parts of the key: most checkers look at one kind.
-        self._shelves: dict[str, dict[str, Any]] = {}
-        # Counts the commits that did more than keep a lease, the only ones that are looked at.
+        # The same by the first two parts of the key: most checkers read one kind.
+        self._by_kind: dict[str, dict[str, Any]] = {}
+        # The number of commits that did more than renew a lease; only those are checked.
         self.version = 0
-        # Ledgers that a hazard has damaged and that are not repaired yet: what they say and give
-        # out is nobody's fault. The last commit has repaired the others.
+        # Ledgers that a hazard damaged and that are not repaired yet: wrong sums and charges in
+        # them are not violations. `repaired` lists those that the last commit repaired.
         self.damaged: dict[str, None] = {}
         self.repaired: tuple[str, ...] = ()
 
     def learn(self, records: Iterable[Record]) -> None:
-        """Take in what was there before the run."""
+        """Add the records that existed before the run."""
         for record in records:
             value = decode_or_none(record)
             if value is not None:
@@ -63,7 +64,7 @@ class StoreCopy(Checker):
             if not change.key.startswith(LEASES):
                 break
         else:
-            # A holder keeps its lease; who holds it has not changed, or its epoch had, too.
+            # A renewal. If the holder had changed, its epoch would have changed in the same commit.
             return
         self.version += 1
         for change in commit.changes:
@@ -71,23 +72,23 @@ class StoreCopy(Checker):
             self.before[key] = self.now.get(key)
             if change.value is None:
                 self.now.pop(key, None)
-                self._shelf(key).pop(key, None)
+                self._kind_of_key(key).pop(key, None)
             else:
-                # What cannot be read is as it was, as far as anybody knows.
+                # A record that cannot be decoded counts as unchanged.
                 value = decode_or_none(Record(key, change.value, change.revision, change.revision))
                 if value is not None:
                     self._put(key, value)
 
     def _put(self, key: str, value: Any) -> None:
-        self.now[key] = self._shelf(key)[key] = value
+        self.now[key] = self._kind_of_key(key)[key] = value
 
-    def _shelf(self, key: str) -> dict[str, Any]:
+    def _kind_of_key(self, key: str) -> dict[str, Any]:
         room, kind, _ = f"{key}//".split("/", 2)
-        return self._shelves.setdefault(f"{room}/{kind}/", {})
+        return self._by_kind.setdefault(f"{room}/{kind}/", {})
 
     def changed(self, prefix: str) -> Iterable[tuple[str, Any, Any]]:
-        """Keys under the prefix that the last commit changed: before, and now."""
-        # Most commits keep a lease, and a dozen checkers ask after each.
+        """Keys under the prefix that the last commit changed, with the values before and after."""
+        # Most commits only renew a lease, and a dozen checkers call this after each.
         if not self.before:
             return ()
         now = self.now
@@ -96,46 +97,46 @@ class StoreCopy(Checker):
         ]
 
     def all(self, prefix: str) -> list[Any]:
-        """Everything of a kind, such as `objects/nodes/`."""
-        return list(self._shelves.get(prefix, {}).values())
+        """All values of a kind, such as `objects/nodes/`."""
+        return list(self._by_kind.get(prefix, {}).values())
 
     def keyed(self, prefix: str) -> dict[str, Any]:
-        """The same by key."""
-        return self._shelves.get(prefix, {})
+        """All values of a kind, by key."""
+        return self._by_kind.get(prefix, {})
 
     def is_sound(self, key: str) -> bool:
-        """Whether a ledger grew from its last form by decisions alone."""
+        """Whether only decisions changed a ledger since its last version."""
         return key not in self.damaged and key not in self.repaired
 
     def versions(self, key: str) -> list[Any]:
-        """What a decision of the last commit may have found under a key.
+        """The values that a decision of the last commit may have read under a key.
 
-        Many requests are committed together, one after the other: some saw what was there before,
-        others what the ones ahead of them had written.
+        One commit holds many requests in order. Some read the value before the commit, others what
+        requests ahead of them had written.
         """
         found = [self.before[key]] if key in self.before else []
         return [value for value in (*found, self.now.get(key)) if value is not None]
 
 
 class LedgerTotals(Checker):
-    """INV1, INV3, INV4: ledgers say what replicas and reservations hold, and never too much."""
+    """INV1, INV3, INV4: ledgers equal what replicas and reservations hold, within the limits."""
 
     invariants = ("INV1", "INV3", "INV4")
 
-    def __init__(self, books: StoreCopy) -> None:
-        self.books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self.store_copy = store_copy
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for key, old, new in self.books.changed("ledgers/node/"):
-            if self.books.is_sound(key):
-                self._within(old, new)
-        for key, old, new in self.books.changed("ledgers/quota/"):
-            if self.books.is_sound(key):
-                self._quota_within(key, old, new)
-        if any(key.startswith(_CHARGES) for key in self.books.before):
+        for key, old, new in self.store_copy.changed("ledgers/node/"):
+            if self.store_copy.is_sound(key):
+                self._check_node_ledger(old, new)
+        for key, old, new in self.store_copy.changed("ledgers/quota/"):
+            if self.store_copy.is_sound(key):
+                self._check_quota_ledger(key, old, new)
+        if any(key.startswith(_CHARGES) for key in self.store_copy.before):
             self._recount()
 
-    def _within(self, old: NodeLedger | None, new: NodeLedger | None) -> None:
+    def _check_node_ledger(self, old: NodeLedger | None, new: NodeLedger | None) -> None:
         if new is None:
             return
         for resource, used in new.used.items():
@@ -149,7 +150,9 @@ class LedgerTotals(Checker):
             if sum(slot.owners.values()) > WHOLE:
                 self.violated("INV1", f"{device} has owners {slot.owners}")
 
-    def _quota_within(self, key: str, old: QuotaLedger | None, new: QuotaLedger | None) -> None:
+    def _check_quota_ledger(
+        self, key: str, old: QuotaLedger | None, new: QuotaLedger | None
+    ) -> None:
         if new is None:
             return
         # A limit may have been lowered by the same commit, after the charge.
@@ -174,18 +177,18 @@ class LedgerTotals(Checker):
                         self.violated("INV3", f"{tenant} took {used} {resource} of {most} {name}")
 
     def _recount(self) -> None:
-        """Add up what replicas and reservations hold, and compare with every ledger."""
+        """Adds up what replicas and reservations hold, and compares it with every ledger."""
         nodes: dict[str, dict[str, int]] = {}
         devices: dict[tuple[str, str], dict[str, int]] = {}
         tenants: dict[tuple[str, str], dict[str, int]] = {}
-        for replica in self.books.all("objects/replicas/"):
+        for replica in self.store_copy.all("objects/replicas/"):
             binding = replica.status.binding
             if binding is None or replica.status.state not in CHARGED:
                 continue
             self._add(nodes, devices, binding.node, binding, replica.metadata.uid)
             for of in (binding.capacity_class, _class_key(binding.priority_class)):
                 _plus(tenants, (replica.namespace, of), binding.charge)
-        for held in self.books.all("objects/reservations/"):
+        for held in self.store_copy.all("objects/reservations/"):
             self._add_reservation(nodes, devices, tenants, held)
         self._compare_nodes(nodes, devices)
         self._compare_tenants(tenants)
@@ -212,20 +215,20 @@ class LedgerTotals(Checker):
             _plus(devices, (node, share.device), {owner: share.milli})
 
     def _compare_nodes(self, nodes: Any, devices: Any) -> None:
-        for key, ledger in self.books.keyed("ledgers/node/").items():
+        for key, ledger in self.store_copy.keyed("ledgers/node/").items():
             node = key.removeprefix("ledgers/node/")
-            if key in self.books.damaged:
+            if key in self.store_copy.damaged:
                 continue
             if ledger.used != nodes.get(node, {}):
-                self.violated("INV4", f"{node} says {ledger.used}, held is {nodes.get(node, {})}")
+                self.violated("INV4", f"{node} says {ledger.used}, held: {nodes.get(node, {})}")
             for device, slot in ledger.devices.items():
                 owners = devices.get((node, device), {})
                 if slot.owners != owners:
-                    self.violated("INV1", f"{node}/{device} says {slot.owners}, held is {owners}")
+                    self.violated("INV1", f"{node}/{device} says {slot.owners}, held: {owners}")
 
     def _compare_tenants(self, tenants: Any) -> None:
-        for key, ledger in self.books.keyed("ledgers/quota/").items():
-            if key in self.books.damaged:
+        for key, ledger in self.store_copy.keyed("ledgers/quota/").items():
+            if key in self.store_copy.damaged:
                 tenants = {it: held for it, held in tenants.items() if it[0] not in ledger.limits}
                 continue
             for tenant, use in ledger.used.items():
@@ -240,13 +243,13 @@ class LedgerTotals(Checker):
                         self.violated("INV3", f"{tenant} {name} is charged {sums}, holds {held}")
         for (tenant, name), held in tenants.items():
             if any(held.values()):
-                self.violated("INV3", f"{tenant} {name} holds {held} and is charged nothing")
+                self.violated("INV3", f"{tenant} {name} holds {held} but is charged nothing")
 
 
 def accepted_in(old: Object | None, new: Object | None) -> Iterator[Operation]:
-    """The operations that an object remembers now and did not before.
+    """The operations that an object records now and did not before.
 
-    It learns later by which revision it had accepted one; nothing else of an operation changes.
+    The revision of an operation is filled in later; nothing else of it changes.
     """
     known = {(it.id, it.at) for it in old.metadata.operations} if old is not None else ()
     for operation in new.metadata.operations if new is not None else ():
@@ -255,7 +258,7 @@ def accepted_in(old: Object | None, new: Object | None) -> Iterator[Operation]:
 
 
 def _class_key(priority_class: str) -> str:
-    """A priority class among the classes of capacity, of which none has such a name."""
+    """A key for a priority class that no capacity class has."""
     return f"priority class {priority_class}"
 
 

@@ -1,7 +1,7 @@
-"""What must come about after the faults: nothing is stuck, what fits is placed, all falls quiet.
+"""What must happen after the faults: nothing is stuck, what fits is placed, writes stop.
 
-The script tells every hand to rest then: to finish what there is and to begin nothing new. What is
-left undone after that would be left undone for ever.
+The script then tells every scripted client to rest: to finish what there is and to start nothing
+new. What is not done after that would never be done.
 """
 
 from __future__ import annotations
@@ -24,68 +24,68 @@ from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, StoreCopy
 
-# What moves at all moves within this time once nothing disturbs it.
+# Without faults, everything that can make progress does so within this time.
 STUCK_MS = 60_000
 OVERDUE_MS = 30_000
 PLACED_MS = 60_000
 QUIET_MS = 120_000
-# What is reserved may wait for a deadline that a clock far ahead has set; INV12 sees to it.
+# Reserved is not listed: a clock far ahead may have set a late deadline, which INV12 covers.
 _PASSING = (State.STOPPING, State.FAILED, State.SUCCEEDED, State.RELEASED)
 
 
 def _past_ms(world: World, moment: datetime) -> float:
-    """How long ago a moment was, by true time."""
+    """The age of a moment, by true time."""
     return (world.origin_us + world.now_us) / 1000 - moment.timestamp() * 1000
 
 
-def unsettled_work(books: StoreCopy, world: World) -> str | None:
-    """V1: deletions and ended work that nobody moves any more."""
-    for obj in (*books.all("objects/workloads/"), *books.all("objects/replicas/")):
+def unsettled_work(store_copy: StoreCopy, world: World) -> str | None:
+    """V1: a deletion, or work that ended, without progress."""
+    for obj in (*store_copy.all("objects/workloads/"), *store_copy.all("objects/replicas/")):
         asked = obj.metadata.deletion_timestamp
         if asked is not None and _past_ms(world, asked) > STUCK_MS:
             return f"{obj.name} has been under deletion since {asked}"
-    for replica in books.all("objects/replicas/"):
+    for replica in store_copy.all("objects/replicas/"):
         last = replica.status.transitions[-1].at
         if replica.status.state in _PASSING and _past_ms(world, last) > STUCK_MS:
             return f"{replica.name} has been {replica.status.state.value} since {last}"
     return None
 
 
-def overdue_reservation(books: StoreCopy, world: World) -> str | None:
-    """INV12: a reservation is gone within one repair period of its deadline."""
-    for held in books.all("objects/reservations/"):
+def overdue_reservation(store_copy: StoreCopy, world: World) -> str | None:
+    """INV12: a reservation that was not dropped within one repair period after its deadline."""
+    for held in store_copy.all("objects/reservations/"):
         if held.status.phase in ACTIVE and _past_ms(world, held.spec.deadline) > OVERDUE_MS:
             return f"reservation {held.name} was due at {held.spec.deadline}"
     return None
 
 
 class PlaceableReplicas:
-    """V2: a replica that has fitted somewhere all the time is bound before long."""
+    """V2: a replica that fits on some node all the time is bound within a limit."""
 
     placed_ms = PLACED_MS
 
-    def __init__(self, books: StoreCopy) -> None:
-        self._books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
         self._since: dict[str, int] = {}
-        # What waited as of a version of the books.
+        # The replicas that waited, as of a version of the copy.
         self._seen: tuple[int, dict[str, Replica]] = (-1, {})
 
     def missing(self, world: World) -> str | None:
-        if self._seen[0] != self._books.version:
-            self._seen = (self._books.version, self._waiting())
+        if self._seen[0] != self._store_copy.version:
+            self._seen = (self._store_copy.version, self._waiting())
         waiting = self._seen[1]
         now_ms = world.now_us // 1000
         self._since = {uid: self._since.get(uid, now_ms) for uid in waiting}
         for uid, since_ms in self._since.items():
             if now_ms - since_ms > self.placed_ms:
-                return f"{waiting[uid].name} fits and has not been bound since {since_ms} ms"
+                return f"{waiting[uid].name} has fitted since {since_ms} ms and is not bound"
         return None
 
     def _waiting(self) -> dict[str, Replica]:
-        """All that could be bound at this moment; gangs are placed together or not at all."""
+        """The replicas that could be bound now, except gangs: those are placed all or none."""
         found = {}
         ledgers = self._open_ledgers()
-        for replica in self._books.all("objects/replicas/"):
+        for replica in self._store_copy.all("objects/replicas/"):
             free = replica.status.state is State.PENDING and not replica.spec.gang
             if (
                 free
@@ -96,12 +96,12 @@ class PlaceableReplicas:
         return found
 
     def _open_ledgers(self) -> list[NodeLedger]:
-        return [ledger for ledger in self._books.all("ledgers/node/") if _open(ledger)]
+        return [ledger for ledger in self._store_copy.all("ledgers/node/") if _open(ledger)]
 
     def _fits(self, replica: Replica, ledgers: list[NodeLedger]) -> bool:
         wanted = demand_of(replica.spec.template)
-        quota = self._books.now["ledgers/quota/house"]
-        tenant: Any = self._books.now[f"objects/tenants/{replica.namespace}"]
+        quota = self._store_copy.now["ledgers/quota/house"]
+        tenant: Any = self._store_copy.now[f"objects/tenants/{replica.namespace}"]
         budget = budget_of(replica.spec.template.priority_class)
         refused = quota_refusal(
             quota, replica.namespace, CapacityClass.HARD, wanted.amounts, budget
@@ -127,22 +127,25 @@ def _open(ledger: NodeLedger) -> bool:
 
 
 class QuietStore(Checker):
-    """V4: at the fixed point nothing is written any more, except that leases are renewed, and what
-    was kept for a time is forgotten when that is over. Who did what is written with what was done.
+    """V4: at the fixed point nothing is written.
+
+    Exceptions are lease renewals, the removal of operations whose time is over, and audit stamps,
+    which are written together with those.
     """
 
     invariants = ("V4",)
 
-    def __init__(self, books: StoreCopy) -> None:
-        self._books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
         self._demanded = False
 
     def on_calm(self, world: World) -> None:
         world.post(world.now_us + QUIET_MS * 1000, self._begin, world, None)
 
     def _begin(self, _number: int, _world: World, _: None) -> None:
-        """A clock that was minutes ahead may have set a deadline that is still to come."""
-        held = self._books.all("objects/reservations/")
+        """Demands silence unless a reservation is active: a clock that was minutes ahead may have
+        set a deadline that is still to come."""
+        held = self._store_copy.all("objects/reservations/")
         self._demanded = not any(each.status.phase in ACTIVE for each in held)
 
     def on_commit(self, world: World, commit: Commit) -> None:

@@ -1,4 +1,4 @@
-"""People: an operator who follows a script. The rogues are in `rogues`."""
+"""The users of this world: an operator that follows a script. `rogues` has the attackers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from holdfast.sim.worlds.authority.scripted_clients import REST, ObjectSnapshot,
 TENANTS = ("ada", "bob")
 NODES = 5
 FAULTS_MS = 180_000
-# Everybody who would go on for ever otherwise.
+# The clients that would otherwise never stop.
 RESTLESS = (
     *(f"agent-{number}" for number in range(NODES)),
     *(f"scheduler-{name}" for name in ("one", "two", "three", "four")),
@@ -37,7 +37,7 @@ RESTLESS = (
 
 
 def script(rng: Random) -> Sequence[Act]:
-    """What the operator does over the run."""
+    """The acts of the operator and the controllers over the run."""
     acts = [Act(500 + 100 * i, "operator", _workload(rng, i)) for i in range(5)]
     for number in range(5, 5 + between(rng, 10, 25)):
         at_ms = between(rng, 5_000, 170_000)
@@ -45,7 +45,7 @@ def script(rng: Random) -> Sequence[Act]:
     for _ in range(between(rng, 2, 12)):
         silence = {
             "node": f"node-{between(rng, 0, NODES - 1)}",
-            "word": pick(rng, ("Suspect", "Mark", "Mark")),
+            "action": pick(rng, ("Suspect", "Mark", "Mark")),
         }
         acts.append(Act(between(rng, 5_000, 175_000), "controller-nodes", silence))
     for _ in range(between(rng, 3, 8)):
@@ -98,7 +98,7 @@ def _workload(rng: Random, number: int) -> dict[str, Any]:
 
 
 class Operator(ScriptedClient):
-    """Carries out acts one after another, each until it has a definite answer."""
+    """Performs acts one after another, each until it has a definite answer."""
 
     period_ms = 1_500
 
@@ -162,7 +162,7 @@ def _patch(workload: Workload, how: str, value: str) -> Patch:
 
 
 def _on_replica(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Any:
-    """Delete one, whatever it does; or give the word that one out of contact is gone."""
+    """Deletes a replica in any state, or states by force that one out of contact is gone."""
     force = act["do"] == "force"
     replicas = [r for r in snapshot.all(Replica) if not force or r.status.state is State.UNKNOWN]
     if not replicas:
@@ -177,10 +177,10 @@ def _on_tenant(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Any:
     if quota is None or tenant is None:
         return None
     if act["do"] == "suspend":
-        law = msgspec.structs.replace(tenant.spec, suspended=act["on"])
-        return Update(msgspec.structs.replace(tenant, spec=law))
+        spec = msgspec.structs.replace(tenant.spec, suspended=act["on"])
+        return Update(msgspec.structs.replace(tenant, spec=spec))
     hard = {**quota.spec.hard, "cpu": str(act["cpu"])}
-    return Update(_respecified(quota, hard=hard))
+    return Update(_with_spec(quota, hard=hard))
 
 
 def _on_node(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Any:
@@ -190,14 +190,14 @@ def _on_node(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Any:
     if act["do"] == "retire":
         return Remove("nodes", "", node.name, node.metadata.uid)
     if act["do"] == "cordon":
-        return Update(_respecified(node, cordoned=act["on"]))
+        return Update(_with_spec(node, cordoned=act["on"]))
     if act["do"] == "taint":
         taint = Taint(key="held", effect=TaintEffect.NO_SCHEDULE)
-        return Update(_respecified(node, taints=(taint,) if act["on"] else ()))
-    return Update(_respecified(node, drain=NodeDrain("script") if act["on"] else None))
+        return Update(_with_spec(node, taints=(taint,) if act["on"] else ()))
+    return Update(_with_spec(node, drain=NodeDrain("script") if act["on"] else None))
 
 
-def _respecified(obj: Object, **changes: Any) -> Object:
+def _with_spec(obj: Object, **changes: Any) -> Object:
     """The object with parts of its spec changed."""
     spec = msgspec.structs.replace(obj.spec, **changes)  # type: ignore[attr-defined]
     return msgspec.structs.replace(obj, spec=spec)

@@ -1,4 +1,4 @@
-"""Rogues: they try everything under identities that may do none of it."""
+"""Rogue clients: they try every request under identities that have no permission for it."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ from holdfast.sim.worlds.authority.scripted_clients import (
     target,
 )
 
-# What every operation of theirs has in its id.
+# Every operation id of a rogue contains this.
 MISCHIEF = "/mischief/"
 ADMIN = Identity(name="operator", groups=(ADMINS,))
 
 
 class Trespass(msgspec.Struct, frozen=True):
-    """A fact that must never be stated: the rogue was allowed something."""
+    """A fact that must never be stated: a server accepted a request of a rogue."""
 
     who: str
     request: Any
 
 
 class Rogue(ScriptedClient):
-    """Tries everything under an identity that may do none of it."""
+    """Tries every request under an identity that has no permission for it."""
 
     period_ms = 4_000
 
@@ -71,20 +71,20 @@ class Rogue(ScriptedClient):
         if not replicas or not nodes:
             return
         replica, node = self.pick(replicas), self.pick(nodes)
-        tried = self.pick(list(self._mischief(snapshot, replica, node, now)))
+        tried = self.pick(list(self._forbidden_requests(snapshot, replica, node, now)))
         if hasattr(tried, "operation"):
             operation = f"{self.identity}{MISCHIEF}{now.monotonic_ms}"
             tried = msgspec.structs.replace(tried, operation=operation)
         yield tried
 
     def _answered(self, request: Any, answer: Any) -> list[Any]:
-        # A write that came to nothing is accepted; if one came to something, its operation tells.
+        # A write without any change is accepted. If it changed an object, its operation id shows.
         harmless = isinstance(request, Update | Patch)
         if isinstance(answer, Accepted) and not answer.replayed and not harmless:
             return [StateFact(Trespass(self.identity, request))]
         return []
 
-    def _mischief(
+    def _forbidden_requests(
         self, snapshot: ObjectSnapshot, replica: Replica, node: Node, now: Instant
     ) -> Iterator[Any]:
         binding = replica.status.binding
@@ -102,25 +102,27 @@ class Rogue(ScriptedClient):
         yield ReportStage(mine, Stage.READY, incarnation, version=version)
         yield Unreserve(mine, "mischief", term)
         since = node.metadata.resource_version
-        for word in (NodeAction.SUSPECT, NodeAction.MARK, NodeAction.FENCE):
-            yield JudgeNode(node.name, uid, word, Term("controller:nodes", 1), mark, version=since)
+        for action in (NodeAction.SUSPECT, NodeAction.MARK, NodeAction.FENCE):
+            yield JudgeNode(
+                node.name, uid, action, Term("controller:nodes", 1), mark, version=since
+            )
         yield RegisterNode(node)
         yield AcquireLease("scheduler:one", 1_000, term.epoch, 0)
         yield RenewLease(term, number=1_000_000)
         yield ForgetOperations(("some",), Term("controller:garbage", 1))
         ours, asked = Identity(name=f"system:{term.scope}"), Bind(mine, node.name, uid, term)
-        yield Forward(ADMIN, Remove("nodes", "", node.name), _deciding(snapshot))
-        yield Forward(ours, asked, _deciding(snapshot))
-        yield from self._on_objects(snapshot, replica, deadline, term)
+        yield Forward(ADMIN, Remove("nodes", "", node.name), _authority_epoch(snapshot))
+        yield Forward(ours, asked, _authority_epoch(snapshot))
+        yield from self._object_requests(snapshot, replica, deadline, term)
 
-    def _on_objects(
+    def _object_requests(
         self, snapshot: ObjectSnapshot, replica: Replica, deadline: Any, term: Term
     ) -> Iterator[Any]:
         other = State.FAILED if replica.status.state is State.RELEASED else State.RELEASED
         status = msgspec.structs.replace(replica.status, state=other)
         yield Update(msgspec.structs.replace(replica, status=status), "status")
-        yield Update(_relabelled(replica))
-        yield Create(_renamed(replica))
+        yield Update(_with_label(replica))
+        yield Create(_next_incarnation(replica))
         for held in snapshot.all(Reservation):
             yield DropReservation(held.namespace, held.name, held.metadata.uid, "mischief", term)
             owner = ReservationOwner(kind="Replica", name=replica.name, uid=replica.metadata.uid)
@@ -128,18 +130,18 @@ class Rogue(ScriptedClient):
                 held.namespace, owner, Intent.RECOVERY, held.status.claims, deadline, term
             )
         for workload in snapshot.all(Workload):
-            yield from self._on_workload(workload)
+            yield from self._workload_requests(workload)
         for quota in snapshot.all(Quota):
-            # What is lent stays limited: nothing but the identity speaks against this one.
+            # Borrowing stays limited, so that only the identity is a reason to refuse this one.
             hard = {**quota.spec.hard, "cpu": "1000"}
             spec = msgspec.structs.replace(quota.spec, hard=hard)
             richer = Update(msgspec.structs.replace(quota, spec=spec))
             yield richer
-            # Only a server may speak for others, whatever identity it claims for them.
-            yield Forward(ADMIN, richer, _deciding(snapshot))
+            # Only a server may forward requests, whichever identity it claims for them.
+            yield Forward(ADMIN, richer, _authority_epoch(snapshot))
 
     @staticmethod
-    def _on_workload(workload: Workload) -> Iterator[Any]:
+    def _workload_requests(workload: Workload) -> Iterator[Any]:
         status = workload.status
         for part in (
             {"rollout": RolloutStatus(current="mine")},
@@ -158,21 +160,21 @@ class Rogue(ScriptedClient):
         yield Remove("workloads", workload.namespace, workload.name)
 
 
-def _deciding(snapshot: ObjectSnapshot) -> int:
-    """The epoch under which servers decide at present.
+def _authority_epoch(snapshot: ObjectSnapshot) -> int:
+    """The epoch under which servers decide now.
 
-    A forwarded request that names another one is dropped whoever sends it, and proves nothing.
+    A server drops a forwarded request with another epoch from any sender, which proves nothing.
     """
     lease = snapshot.get(Lease, "", lease_name(SCOPE))
     return lease.spec.epoch if lease is not None else 0
 
 
-def _relabelled(obj: Object) -> Object:
+def _with_label(obj: Object) -> Object:
     metadata = msgspec.structs.replace(obj.metadata, labels={"owned": "by-rogue"})
     return msgspec.structs.replace(obj, metadata=metadata)
 
 
-def _renamed(replica: Replica) -> Replica:
+def _next_incarnation(replica: Replica) -> Replica:
     spec = msgspec.structs.replace(replica.spec, incarnation=replica.spec.incarnation + 50)
     name = f"{spec.workload}-{spec.ordinal}-{spec.incarnation}"
     return Replica(ObjectMeta(name=name, namespace=replica.namespace), spec=spec)

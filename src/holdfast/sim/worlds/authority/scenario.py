@@ -1,6 +1,9 @@
-"""Who lives in this world, what befalls them, and what must be so in the end.
+"""The participants of the authority world, its faults, and its checkers.
 
-python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:SCENARIO --seeds 0-99
+    python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:SCENARIO --seeds 0-99
+
+`SCENARIO` has all faults that servers must survive. In `ALONE`, servers cannot reach each other and
+have wrong calendars.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ from holdfast.sim.worlds.authority.witness import (
 from holdfast.store.memory import Keyspace
 
 SETTLE_MS = 150_000
-# So few fates are kept that a server which asks late may find its own forgotten.
+# The store keeps so few fates that a server which asks late may find that its own is gone.
 TOKENS_MAX = 4
 SERVERS = ("server-1", "server-2", "server-3")
 
@@ -76,7 +79,7 @@ HAZARDS = (
     Hazard("crash", 240, for_ms=(0, 10_000), amount=(0, 6)),
     Hazard("crash", 240, for_ms=(0, 3_000), amount=(0, 6), only="server"),
     Hazard("pause", 160, for_ms=(500, 25_000), amount=(0, 6)),
-    # A scheduler that stalls for longer than its lease, with a bind on its way.
+    # A scheduler that stalls for longer than its lease, with a bind in flight.
     Hazard("pause", 200, for_ms=(9_000, 25_000), amount=(1, 8), only="scheduler"),
     Hazard("clock_rate", 20, amount=(-200, 200)),
     calendar_steps(30),
@@ -98,12 +101,12 @@ HAZARDS = (
 )
 
 
-# What urgent work of one tenant may have: less than it sometimes wants.
+# The limit for urgent work of one tenant: less than it sometimes wants.
 URGENT_CPU = "5"
 
 
 def create_defaults(keyspace: Keyspace, seed: int, cpu: str = "8", urgent_cpu: str = "") -> None:
-    """What is there before anything goes wrong: regions, tenants, quotas, priorities."""
+    """Creates the objects that exist before any fault: regions, tenants, quotas, priorities."""
     cohort = QuotaSpec(
         cohort="house",
         hard={"cpu": cpu, "gpu": "3"},
@@ -121,21 +124,21 @@ def create_defaults(keyspace: Keyspace, seed: int, cpu: str = "8", urgent_cpu: s
 
 
 def create_objects(keyspace: Keyspace, seed: int, objects: Sequence[Object]) -> None:
-    """Let an operator have created these before the run begins."""
+    """Creates these objects as an operator, before the run begins."""
     apply_requests(keyspace, seed, [Create(obj) for obj in objects], "furnish")
 
 
 def apply_requests(keyspace: Keyspace, seed: int, requests: Sequence[Any], purpose: str) -> None:
-    """Let an operator have asked for all this, long before the run begins.
+    """Applies these requests as an operator, long before the run begins.
 
-    `purpose` names the stream that uids are drawn from: another one for each time.
+    `purpose` names the stream that uids are drawn from. Each call needs its own.
     """
     authority = Authority(stream(seed, purpose), keyspace)
     for call, request in enumerate(requests, start=1):
-        _settle(authority, keyspace, Asked(call, ADMIN, request))
+        _apply_request(authority, keyspace, Asked(call, ADMIN, request))
 
 
-def _settle(authority: Authority, keyspace: Keyspace, asked: Asked) -> None:
+def _apply_request(authority: Authority, keyspace: Keyspace, asked: Asked) -> None:
     work: list[Any] = [asked]
     while work:
         for effect in authority.step(work.pop(0), Instant(0, 0)):
@@ -143,11 +146,13 @@ def _settle(authority: Authority, keyspace: Keyspace, asked: Asked) -> None:
                 outcome = keyspace.txn(effect.transaction, token=effect.token)
                 work.append(Answered(effect.call, outcome))
             elif isinstance(effect, Answer):
-                invariant(isinstance(effect.body, Accepted), f"not furnished: {effect.body}")
+                invariant(
+                    isinstance(effect.body, Accepted), f"initial request refused: {effect.body}"
+                )
 
 
 def build(world: World) -> None:
-    """Three servers over one store, and every sort of hand."""
+    """Three servers over one store, and every type of scripted client."""
     keyspace = Keyspace(tokens_max=TOKENS_MAX)
     create_defaults(keyspace, world.seed, urgent_cpu=URGENT_CPU)
     world.add_store(keyspace=keyspace)
@@ -155,47 +160,47 @@ def build(world: World) -> None:
     for name in SERVERS:
         world.add(name, CountedServer, store="store", identity=f"system:server:{name}")
     world.balance("api", SERVERS)
-    _add_hands(world)
+    _add_clients(world)
     world.add(FOLLOWER, WatchFollower, store="store")
     _add_checkers(world, keyspace)
 
 
 def _add_checkers(world: World, keyspace: Keyspace) -> None:
     records = tuple(keyspace.range("", keys.END).records)
-    books = StoreCopy()
-    books.learn(records)
-    # The books are first: the others read in them what the commit has changed.
+    store_copy = StoreCopy()
+    store_copy.learn(records)
+    # The copy comes first: the other checkers read from it what the commit has changed.
     world.check(
-        books,
-        LedgerTotals(books),
-        ReservationClaims(books),
-        LawfulTransitions(books),
-        NodeMarks(books),
-        FieldOwnership(books),
+        store_copy,
+        LedgerTotals(store_copy),
+        ReservationClaims(store_copy),
+        LawfulTransitions(store_copy),
+        NodeMarks(store_copy),
+        FieldOwnership(store_copy),
     )
-    world.check(DisruptionBudgets(books))
+    world.check(DisruptionBudgets(store_copy))
     world.check(
-        AcknowledgedWrites(books, records),
-        OperationsOnce(books),
-        TruthfulRefusals(books),
+        AcknowledgedWrites(store_copy, records),
+        OperationsOnce(store_copy),
+        TruthfulRefusals(store_copy),
         WatchOrder(records),
         FinalRecount(),
     )
     world.check(
-        QuietStore(books),
-        AuthorityCensus(books),
-        OperationMemory(books, SETTINGS),
-        FreshEvidence(books),
+        QuietStore(store_copy),
+        AuthorityCensus(store_copy),
+        OperationMemory(store_copy, SETTINGS),
+        FreshEvidence(store_copy),
     )
-    placeable = PlaceableReplicas(books)
+    placeable = PlaceableReplicas(store_copy)
     world.check(
-        Settles("V1", lambda w: unsettled_work(books, w), within_ms=120_000),
+        Settles("V1", lambda w: unsettled_work(store_copy, w), within_ms=120_000),
         Settles("V2", placeable.missing, within_ms=20_000),
-        Settles("INV12", lambda w: overdue_reservation(books, w), within_ms=60_000),
+        Settles("INV12", lambda w: overdue_reservation(store_copy, w), within_ms=60_000),
     )
 
 
-def _add_hands(world: World) -> None:
+def _add_clients(world: World) -> None:
     def add(
         name: str, identity: str | Identity, make: Callable[[Seat, str], ScriptedClient]
     ) -> None:
@@ -238,11 +243,11 @@ SCENARIO = Scenario(
 )
 
 
-# The world of the authority, where servers cannot reach each other and have wrong calendars.
+# The authority world in which servers cannot reach each other and have wrong calendars.
 #
-# Whoever cannot reach the holder of the lease `authority` decides by itself, and stamps what it
-# accepts by its own calendar. One server holds the lease for long, and finds these stamps later.
-# Nothing that any of them remembers may be forgotten early for it.
+# A server that cannot reach the holder of the lease `authority` decides by itself, and stamps what
+# it accepts by its own calendar. One server holds the lease for a long time and finds these stamps
+# later. It must not remove any kept operation early because of them.
 #
 # python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:ALONE --seeds 0-99
 

@@ -1,7 +1,7 @@
-"""Hands that are nodes: they register, run what is bound to them, and prove that it stopped.
+"""Scripted clients that are nodes: they register, run what is bound to them, and report its stop.
 
-There are no processes here; what runs is only what an agent says. The world of real work, with a
-process table as ground truth, is another one.
+There are no processes here: what runs is only what an agent reports. The end-to-end world has a
+process table as ground truth.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from holdfast.sim.worlds.authority.scripted_clients import (
 )
 
 ENDS_ONE_IN = 40
-# One registration in so many comes from a machine that has lost its devices for the time being.
+# One registration in this many comes from a machine that has lost its devices for now.
 BROKEN_ONE_IN = 8
-# What an agent's evidence begins with; the number of its life follows.
+# The prefix of an agent's evidence; the number of its incarnation follows.
 LIFE = "life "
-# Starts and stops take some rounds, so that a node may go silent in the middle of them.
+# Starts and stops take several rounds, so that a node may fall silent during one.
 STARTS_ONE_IN, STOPS_ONE_IN = 2, 5
 
 
 def count_of(node: Node) -> tuple[int, ...]:
-    """Which registration of its agent a node tells of: the life of the agent, and its number."""
+    """The registration that a node shows: the life of its agent, and its number in that life."""
     return tuple(int(part) for part in node.status.agent_version.split(".") if part)
 
 
 class ScriptedAgent(ScriptedClient):
-    """One node. It speaks in the incarnation in which it last registered, right or wrong."""
+    """One node. It reports in the incarnation in which it last registered, right or wrong."""
 
     period_ms = 2_500
 
@@ -46,7 +46,7 @@ class ScriptedAgent(ScriptedClient):
         super().__init__(seat, identity)
         self.node, self.zone, self.gpus = node, zone, gpus
         self.incarnation = 0
-        # Each registration says the how manyth it is, of which life of the agent.
+        # Each registration states the agent's life and its own number in that life.
         self._life, self._registrations = seat.life, 0
 
     def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
@@ -58,11 +58,10 @@ class ScriptedAgent(ScriptedClient):
         for replica in snapshot.all(Replica):
             binding = replica.status.binding
             if binding is not None and binding.node == self.node:
-                yield from self._tend(replica)
+                yield from self._replica_requests(replica)
 
     def _must_register(self, mine: Node) -> bool:
-        """After a fence and at a start; when the answer to a registration was lost, sooner or
-        later."""
+        """Whether to register: after a fence, at a start, and some time after a lost answer."""
         gone = mine.status.phase in (NodePhase.FENCED, NodePhase.LOST)
         behind = mine.status.incarnation != self.incarnation and self.chance(3)
         lacks = len(mine.spec.devices) != self.gpus and self.chance(6)
@@ -80,7 +79,7 @@ class ScriptedAgent(ScriptedClient):
             Device(id=f"gpu-{i}", device_class="gpu", model="A100", memory="40Gi")
             for i in range(working)
         )
-        # It claims to be open for work, too. That is not for it to say.
+        # The spec also claims to be open for work, which the agent may not decide.
         spec = NodeSpec(
             region=self.zone.rsplit("-", 1)[0],
             zone=self.zone,
@@ -97,7 +96,7 @@ class ScriptedAgent(ScriptedClient):
         count = f"{self._life}.{self._registrations}"
         return RegisterNode(Node(metadata, spec=spec, status=NodeStatus(agent_version=count)))
 
-    def _tend(self, replica: Replica) -> Iterator[Any]:
+    def _replica_requests(self, replica: Replica) -> Iterator[Any]:
         match replica.status.state:
             case State.BOUND if self.whim(20):
                 yield self._move(replica, State.FAILED if self.chance(2) else State.SUCCEEDED)
@@ -114,12 +113,14 @@ class ScriptedAgent(ScriptedClient):
             case State.STOPPING | State.FAILED | State.SUCCEEDED:
                 yield self._move(replica, State.RELEASED)
             case State.UNKNOWN:
-                told = replica.status.cause is not None and not self.whim(5)
-                on = State.STOPPING if told else State.RUNNING
-                yield self._move(replica, self.pick([on, on, on, State.SUCCEEDED, State.FAILED]))
+                was_stopped = replica.status.cause is not None and not self.whim(5)
+                back = State.STOPPING if was_stopped else State.RUNNING
+                yield self._move(
+                    replica, self.pick([back, back, back, State.SUCCEEDED, State.FAILED])
+                )
 
     def _move(self, replica: Replica, to: State) -> Move:
-        # Now and then it has forgotten which of its lives it is in.
+        # Occasionally it names a wrong incarnation.
         life = self.incarnation + (self.pick([-1, 1]) if self.whim(20) else 0)
         return Move(
             target(replica),

@@ -1,8 +1,8 @@
-"""A hand: looks at the store, thinks, asks a server, looks again.
+"""A scripted client: reads the store, decides, asks a server, and reads again.
 
-It is level-triggered and forgetful: each round starts from what it sees, and every request has an
-operation id that follows from what is meant, so that it may be repeated after any loss. Now and
-then it thinks on an old look on purpose, as a stale cache would make it do.
+It is level-triggered and keeps little state: each round starts from a snapshot. The operation id of
+a request follows from its intent, so the client can repeat it after any loss. Occasionally the
+client decides on an old snapshot on purpose, as with a stale cache.
 """
 
 from __future__ import annotations
@@ -40,11 +40,9 @@ from holdfast.model.transaction import Record
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Prompted
 
-# What a hand sees: everything as of one revision.
-
 ObjectT = TypeVar("ObjectT", bound=Object)
 
-# Objects are immutable and a record's revision names its content, so all hands share one decoding.
+# Objects are immutable and a revision identifies content, so all clients share one decoding.
 _DECODED_MAX = 20_000
 _decoded: dict[tuple[str, int, bytes], Any] = {}
 
@@ -63,7 +61,7 @@ def value_of(key: str, modified: int, value: bytes) -> Any:
 
 
 class ObjectSnapshot:
-    """What a hand saw as of one revision, by kind and key."""
+    """All objects as of one revision, by kind and key."""
 
     def __init__(self, revision: int, values: Iterable[tuple[str, Any]]) -> None:
         self.revision = revision
@@ -72,11 +70,11 @@ class ObjectSnapshot:
             self._values.setdefault(type(value), {})[key] = value
 
     def all(self, struct: type[ObjectT]) -> Iterable[ObjectT]:
-        """Everything of a kind, by key."""
+        """All objects of a kind, in the order of their keys."""
         return self._values.get(struct, {}).values()
 
     def keyed(self, struct: type[Any]) -> dict[str, Any]:
-        """The same with its keys, for records that do not carry their own."""
+        """All records of a kind by key, for records that do not carry their own."""
         return self._values.get(struct, {})
 
     def get(self, struct: type[ObjectT], namespace: str, name: str) -> ObjectT | None:
@@ -85,37 +83,37 @@ class ObjectSnapshot:
 
 
 SERVERS = "api"
-# The impatient never hear what became of a transaction whose answer was lost; the patient do.
+# With the short timeout a client never learns the fate of a transaction whose answer was lost.
 IMPATIENT_MS, PATIENT_MS = 3_000, 20_000
-# So many requests of one hand are on their way at once.
+# Requests of one client in flight at once.
 ASKS_MAX = 12
-# One look in so many is skipped, and the hand thinks on what it saw before.
+# One read in this many is skipped, and the client decides on its previous snapshot.
 STALE_ONE_IN = 5
-# One lease in so many is given back instead of being renewed.
+# One renewal in this many is replaced by a release of the lease.
 RELEASE_ONE_IN = 60
-# What the script tells everybody after the faults: start nothing new, finish what there is.
+# The prompt to all clients after the faults: start nothing new, finish what there is.
 REST = {"do": "rest"}
 FIRST_LIFE = 1
 TERMED = (Create, Update, Patch, Remove, ReportStage, ReportPending)
 
 
 class AcknowledgedRequest(msgspec.Struct, frozen=True):
-    """Ground truth for the checkers: a server said that this is so."""
+    """A fact: a server accepted this request."""
 
     who: str
     request: Any
     answer: Accepted
 
     def __repr__(self) -> str:
-        # A whole object in every line of a story would hide the story.
+        # Whole objects would make the trace unreadable.
         what, answer = type(self.request).__name__, self.answer
         return f"{self.who}: {what} at {answer.revision}{' again' if answer.replayed else ''}"
 
 
 class DeniedRequest(msgspec.Struct, frozen=True):
-    """Ground truth for the checkers: a server said that this is not so, or did not happen.
+    """A fact: a server refused this request, or reported that it did not happen.
 
-    `once` says that the request was sent only this once, so that nothing else can have done it.
+    `once` means that the request was sent only once, so no other copy of it can have taken effect.
     """
 
     who: str
@@ -128,31 +126,31 @@ class DeniedRequest(msgspec.Struct, frozen=True):
 
 
 class StateFact(msgspec.Struct, frozen=True):
-    """An effect of this world alone: state a fact."""
+    """An effect of simulated machines only: state a fact."""
 
     fact: Any
 
 
 def target(replica: Replica) -> Target:
-    """The replica as it was seen."""
+    """The replica as the snapshot shows it."""
     return Target(
         replica.namespace, replica.name, replica.metadata.uid, replica.status.transition_number
     )
 
 
 def operation_id_of(replica: Replica, intent: str, who: str) -> str:
-    """The operation id of an intention about a replica at this point of its life."""
+    """The operation id of an intent about a replica at its current transition."""
     return f"{who}/{replica.metadata.uid}/{replica.status.transition_number}/{intent}"
 
 
 class ScriptedClient:
-    """Subclasses say what to ask in `think`, and may look at the answers in `heard`."""
+    """Subclasses give the requests in `next_requests`, and may use the answers in `on_answer`."""
 
     period_ms = 3_000
-    # The scope of a lease to hold, for hands that need one.
+    # The scope of the lease to hold, for clients that need one.
     scope = ""
     lease_ms = 8_000
-    # What it looks at, all objects and perhaps more.
+    # The range that it reads: all objects, and in some subclasses more.
     first_key = keys.OBJECTS
     end_key = keys.after_prefix(keys.OBJECTS)
 
@@ -173,26 +171,26 @@ class ScriptedClient:
     # For subclasses ------------------------------------------------------------------------------
 
     def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterable[Any]:
-        """What to ask for, given what was seen."""
+        """The requests to send, given a snapshot."""
         raise NotImplementedError
 
     def on_answer(self, request: Any, answer: Any) -> None:
-        """An answer came: a verdict, or an error as a value."""
+        """Takes an answer: a verdict, or an error as a value."""
 
     def on_prompt(self, body: dict[str, Any]) -> None:
-        """The script says something."""
+        """Takes a prompt of the script."""
 
     @property
     def term(self) -> Term:
-        """The lease that it acts under; `think` is called only while there is one."""
-        invariant(self._term is not None, f"{self.identity} thinks without a lease")
+        """The term of the lease that it holds. `next_requests` is called only while it has one."""
+        invariant(self._term is not None, f"{self.identity} acts without a lease")
         return self._term or Term("", 0)
 
     def chance(self, one_in: int) -> bool:
         return self.rng.random() * one_in < 1
 
     def whim(self, one_in: int) -> bool:
-        """Whether to do what nobody asked for; never once it is time to rest."""
+        """Whether to deviate from the regular course; never while resting."""
         return self.chance(one_in) and not self.resting
 
     def pick(self, options: list[Any]) -> Any:
@@ -254,7 +252,7 @@ class ScriptedClient:
         return effects
 
     def _under_term(self, request: Any) -> Any:
-        """What it asks through the ordinary verbs, and its reports, under the lease that it has."""
+        """The request with the term of the held lease, for object requests and reports."""
         if self._term is None or not isinstance(request, TERMED) or request.term is not None:
             return request
         return msgspec.structs.replace(request, term=self._term)
@@ -280,7 +278,8 @@ class ScriptedClient:
     # The lease -----------------------------------------------------------------------------------
 
     def _lease_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
-        """Renew what is ours; take over what did not move for its duration on our own clock."""
+        """Renews the held lease, or takes over one that was not renewed for its duration on this
+        client's clock."""
         if self._term is not None:
             given_back = self.whim(RELEASE_ONE_IN)
             self._renewals += 1

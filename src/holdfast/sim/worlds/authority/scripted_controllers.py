@@ -1,4 +1,4 @@
-"""Hands that correct: workloads and nodes, as thin as they can be. The rest are in `menders`."""
+"""Scripted clients that stand in for controllers, as small as possible."""
 
 from __future__ import annotations
 
@@ -47,13 +47,14 @@ FENCE_MS = 12_000
 
 
 class ScriptedWorkloadController(ScriptedClient):
-    """Keeps the count: births, evictions, releases and the last rites of replicas and workloads."""
+    """Keeps the replica count: creates, evicts, releases and removes replicas, and finishes the
+    deletion of workloads."""
 
     scope = "controller:workload"
 
     def __init__(self, seat: Seat, identity: str) -> None:
         super().__init__(seat, identity)
-        # The last incarnation at a place that has no object any more, as refusals tell it.
+        # The last incarnation at an ordinal without an object, as refusals report it.
         self._reached: dict[tuple[str, int], int] = {}
 
     def on_answer(self, request: Any, answer: Any) -> None:
@@ -74,14 +75,14 @@ class ScriptedWorkloadController(ScriptedClient):
             for replica in mine:
                 doomed = replica.metadata.deletion_timestamp is not None
                 surplus = replica.spec.ordinal >= wanted or doomed
-                yield from self._tend(replica, surplus=surplus, dying=dying)
+                yield from self._replica_requests(replica, surplus=surplus, dying=dying)
             if dying and not mine:
-                yield self._let_go(workload)
-            # Children of the dying are refused, and must be.
+                yield self._without_finalizer(workload)
+            # A server must refuse replicas of a workload under deletion.
             born = workload.spec.replicas if self.whim(6) else wanted
-            yield from self._births(workload, mine, born)
+            yield from self._creations(workload, mine, born)
 
-    def _births(self, workload: Workload, mine: list[Replica], wanted: int) -> Iterator[Any]:
+    def _creations(self, workload: Workload, mine: list[Replica], wanted: int) -> Iterator[Any]:
         alive = {r.spec.ordinal for r in mine if r.status.state not in _ENDED}
         for ordinal in range(wanted):
             if ordinal in alive:
@@ -102,7 +103,7 @@ class ScriptedWorkloadController(ScriptedClient):
         name = f"{workload.name}-{ordinal}-{incarnation}"
         return Replica(ObjectMeta(name=name, namespace=workload.namespace), spec=spec)
 
-    def _tend(self, replica: Replica, *, surplus: bool, dying: bool) -> Iterator[Any]:
+    def _replica_requests(self, replica: Replica, *, surplus: bool, dying: bool) -> Iterator[Any]:
         state = replica.status.state
         if state is State.RELEASED:
             yield Remove(
@@ -114,7 +115,7 @@ class ScriptedWorkloadController(ScriptedClient):
             )
         elif not surplus:
             if state is State.PENDING and self.whim(60):
-                # As if it were a job that is past its deadline.
+                # As for a job past its deadline.
                 yield Move(
                     target(replica),
                     State.FAILED,
@@ -135,12 +136,12 @@ class ScriptedWorkloadController(ScriptedClient):
             yield Evict(
                 target(replica),
                 cause,
-                # A privileged write without a term is refused, and then tried as it should be.
+                # A privileged write without a term is refused, then repeated correctly.
                 term=None if self.whim(12) else self.term,
                 operation=operation_id_of(replica, "stop", self.identity),
             )
 
-    def _let_go(self, workload: Workload) -> Update:
+    def _without_finalizer(self, workload: Workload) -> Update:
         rest = tuple(f for f in workload.metadata.finalizers if f != REPLICAS_FINALIZER)
         metadata = msgspec.structs.replace(workload.metadata, finalizers=rest)
         return Update(msgspec.structs.replace(workload, metadata=metadata))
@@ -153,49 +154,49 @@ class ScriptedNodesController(ScriptedClient):
 
     def __init__(self, seat: Seat, identity: str) -> None:
         super().__init__(seat, identity)
-        self._silent: dict[str, NodeAction] = {}
-        # When it saw a mark committed, by node and number; a new life starts the count again.
+        self._ordered: dict[str, NodeAction] = {}
+        # When it first read a mark, by node and number. A restart begins the wait again.
         self._marked: dict[tuple[str, int], int] = {}
 
     def on_prompt(self, body: dict[str, Any]) -> None:
-        self._silent[body["node"]] = NodeAction(body["word"])
+        self._ordered[body["node"]] = NodeAction(body["action"])
 
     def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
         for node in snapshot.all(Node):
-            word, mark = self._word(node, now)
-            if word is not None:
+            action, mark = self._judgement(node, now)
+            if action is not None:
                 yield JudgeNode(
                     node.name,
                     node.metadata.uid,
-                    word,
+                    action,
                     self.term,
                     mark,
                     "silence",
-                    f"{self.identity}/{node.metadata.uid}/{snapshot.revision}/{word.value}-{mark}",
+                    f"{self.identity}/{node.metadata.uid}/{snapshot.revision}/{action.value}-{mark}",
                     version=node.metadata.resource_version,
                 )
             if node.status.mark is not None and node.status.phase is NodePhase.UNKNOWN:
-                yield from self._unknown(snapshot, node, node.status.mark.number)
+                yield from self._mark_unknown(snapshot, node, node.status.mark.number)
 
-    def _word(self, node: Node, now: Instant) -> tuple[NodeAction | None, int]:
+    def _judgement(self, node: Node, now: Instant) -> tuple[NodeAction | None, int]:
         mark = node.status.mark.number if node.status.mark is not None else 0
         match node.status.phase:
-            case NodePhase.READY if node.name in self._silent:
-                return self._silent.pop(node.name), 0
+            case NodePhase.READY if node.name in self._ordered:
+                return self._ordered.pop(node.name), 0
             case NodePhase.SUSPECT:
                 return (NodeAction.MARK if self.whim(3) else NodeAction.TRUST), 0
             case NodePhase.UNKNOWN:
                 uid = node.metadata.uid
                 since = self._marked.setdefault((uid, mark), now.monotonic_ms)
                 if now.monotonic_ms - since >= FENCE_MS:
-                    # One in ten is about a mark that is not the present one.
+                    # One in ten names a mark other than the current one.
                     return NodeAction.FENCE, mark - 1 if self.whim(10) else mark
                 return (NodeAction.CLEAR if self.chance(4) else None), mark
             case NodePhase.FENCED if self.whim(8):
                 return NodeAction.LOSE, 0
         return None, 0
 
-    def _unknown(self, snapshot: ObjectSnapshot, node: Node, mark: int) -> Iterator[Any]:
+    def _mark_unknown(self, snapshot: ObjectSnapshot, node: Node, mark: int) -> Iterator[Any]:
         for replica in snapshot.all(Replica):
             binding = replica.status.binding
             if binding is None or binding.node != node.name:
@@ -211,14 +212,12 @@ class ScriptedNodesController(ScriptedClient):
                 )
 
 
-# Hands that clear up: repair, garbage, drains and endpoints.
-
 _ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 LATE = timedelta(seconds=3)
 
 
 class ScriptedRepairController(ScriptedClient):
-    """Fails and releases what a fence proved gone, and takes back what is past its deadline."""
+    """Fails and releases work that a fence proved gone, and drops expired reservations."""
 
     scope = "controller:repair"
 
@@ -242,16 +241,16 @@ class ScriptedRepairController(ScriptedClient):
             yield self._move(replica, State.RELEASED)
         if binding is None:
             return
-        if state is State.UNKNOWN and (self._gone(snapshot, replica) or self.whim(4)):
+        if state is State.UNKNOWN and (self._is_gone(snapshot, replica) or self.whim(4)):
             yield self._move(replica, State.FAILED)
         elif state in (State.FAILED, State.SUCCEEDED, State.STOPPING):
             keeps = replica.spec.template.on_disconnect is OnDisconnect.KEEP
-            if (self._gone(snapshot, replica) and not keeps) or self.whim(8):
+            if (self._is_gone(snapshot, replica) and not keeps) or self.whim(8):
                 yield self._move(replica, State.RELEASED)
 
     @staticmethod
-    def _gone(snapshot: ObjectSnapshot, replica: Replica) -> bool:
-        """Whether the fence has passed; for `keep` work, whether its node lives on without it."""
+    def _is_gone(snapshot: ObjectSnapshot, replica: Replica) -> bool:
+        """Whether the node is fenced or in a later incarnation; for `keep` work only the latter."""
         binding = replica.status.binding
         node = snapshot.get(Node, "", binding.node) if binding is not None else None
         if binding is None or node is None or node.status.incarnation > binding.node_incarnation:
@@ -270,20 +269,20 @@ class ScriptedRepairController(ScriptedClient):
         )
 
 
-def drop_request(hand: ScriptedClient, held: Reservation, reason: str) -> DropReservation:
-    """The request to let a reservation go."""
+def drop_request(client: ScriptedClient, held: Reservation, reason: str) -> DropReservation:
+    """The request to drop a reservation."""
     return DropReservation(
         held.namespace,
         held.name,
         held.metadata.uid,
         reason,
-        hand.term,
-        f"{hand.identity}/{held.metadata.uid}/drop",
+        client.term,
+        f"{client.identity}/{held.metadata.uid}/drop",
     )
 
 
 class ScriptedGarbageController(ScriptedClient):
-    """Takes away what outlived its owner: reservations, and operations that are past their time."""
+    """Removes reservations without an owner, and operations whose time is over."""
 
     scope = "controller:garbage"
     period_ms = 6_000
@@ -291,7 +290,7 @@ class ScriptedGarbageController(ScriptedClient):
 
     def next_requests(self, snapshot: ObjectSnapshot, now: Instant) -> Iterator[Any]:
         for held in snapshot.all(Reservation):
-            if self._owned(snapshot, held) and not self.whim(30):
+            if self._has_owner(snapshot, held) and not self.whim(30):
                 continue
             if held.status.phase in _ACTIVE:
                 yield drop_request(self, held, "Ownerless")
@@ -301,7 +300,7 @@ class ScriptedGarbageController(ScriptedClient):
                 yield Remove("reservations", held.namespace, held.name, uid, operation=operation)
         for workload in snapshot.all(Workload):
             if FOREGROUND_FINALIZER in workload.metadata.finalizers:
-                yield from self._emptied(snapshot, workload)
+                yield from self._finish_foreground(snapshot, workload)
         old = [
             key.removeprefix(keys.OPERATIONS)
             for key, past in snapshot.keyed(PastOperation).items()
@@ -311,8 +310,8 @@ class ScriptedGarbageController(ScriptedClient):
             yield ForgetOperations(tuple(old), self.term)
 
     @staticmethod
-    def _emptied(snapshot: ObjectSnapshot, workload: Workload) -> Iterator[Any]:
-        """Let go of a workload that waited for its replicas to go first."""
+    def _finish_foreground(snapshot: ObjectSnapshot, workload: Workload) -> Iterator[Any]:
+        """Finishes the foreground deletion of a workload without replicas."""
         if any(r.spec.workload_uid == workload.metadata.uid for r in snapshot.all(Replica)):
             return
         rest = tuple(f for f in workload.metadata.finalizers if f != FOREGROUND_FINALIZER)
@@ -320,7 +319,7 @@ class ScriptedGarbageController(ScriptedClient):
         yield Update(msgspec.structs.replace(workload, metadata=metadata))
 
     @staticmethod
-    def _owned(snapshot: ObjectSnapshot, held: Reservation) -> bool:
+    def _has_owner(snapshot: ObjectSnapshot, held: Reservation) -> bool:
         owner = held.spec.owner
         struct = Workload if owner.kind == "Workload" else Replica
         found = snapshot.get(struct, held.namespace, owner.name)
@@ -328,7 +327,7 @@ class ScriptedGarbageController(ScriptedClient):
 
 
 class ScriptedDrainController(ScriptedClient):
-    """Empties draining nodes, as far as budgets let it."""
+    """Evicts from draining nodes, as far as budgets permit."""
 
     scope = "controller:drain"
 
@@ -349,7 +348,7 @@ class ScriptedDrainController(ScriptedClient):
 
 
 class ScriptedEndpointsController(ScriptedClient):
-    """Says which replicas are reachable."""
+    """Reports which replicas serve."""
 
     scope = "controller:endpoints"
 

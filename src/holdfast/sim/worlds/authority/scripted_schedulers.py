@@ -1,4 +1,5 @@
-"""Hands that place work, badly: on old looks, on one node after another, by every way there is."""
+"""Scripted clients that place work badly: on old snapshots, on one node after another, and by all
+requests that place."""
 
 from __future__ import annotations
 
@@ -42,44 +43,44 @@ from holdfast.sim.worlds.authority.scripted_clients import (
     target,
 )
 
-# How a scheduler hand places a gang: hold a reservation, gather members under it, commit it, and
-# bind them all.
+# How a scripted scheduler places a gang: hold a reservation, reserve its members under it, commit
+# it, and bind them all.
 
 _OPEN = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 
 
 def gang_requests(
-    hand: ScriptedClient, snapshot: ObjectSnapshot, nodes: list[Node], deadline: datetime
+    client: ScriptedClient, snapshot: ObjectSnapshot, nodes: list[Node], deadline: datetime
 ) -> Iterator[Any]:
-    """One step for every gang that still lacks something."""
+    """The next step for every gang that is not complete."""
     for workload in snapshot.all(Workload):
         if workload.spec.gang is None or workload.metadata.deletion_timestamp is not None:
             continue
         members = [r for r in snapshot.all(Replica) if r.spec.workload_uid == workload.metadata.uid]
         gang = snapshot.get(Reservation, workload.namespace, f"{workload.name}-gang")
         if gang is None or gang.status.phase not in _OPEN:
-            # A gang that finds no place would be held and dropped for ever.
+            # A resting client would hold and drop a gang that does not fit without end.
             waits = any(r.status.state is State.PENDING for r in members)
-            if waits and not hand.resting:
-                yield _opened(hand, workload, workload.spec.gang.min_available, deadline)
+            if waits and not client.resting:
+                yield _hold_gang(client, workload, workload.spec.gang.min_available, deadline)
             continue
         if gang.status.phase is ReservationPhase.HELD:
-            yield from _gather(hand, members, gang, nodes, deadline)
-        yield from _complete(hand, snapshot, members, gang)
+            yield from _reserve_members(client, members, gang, nodes, deadline)
+        yield from _bind_members(client, snapshot, members, gang)
 
 
-def _opened(
-    hand: ScriptedClient, workload: Workload, least: int, deadline: datetime
+def _hold_gang(
+    client: ScriptedClient, workload: Workload, least: int, deadline: datetime
 ) -> HoldCapacity:
     owner = ReservationOwner(kind="Workload", name=workload.name, uid=workload.metadata.uid)
-    operation = f"{hand.identity}/{workload.metadata.uid}/{deadline.isoformat()}/gang"
+    operation = f"{client.identity}/{workload.metadata.uid}/{deadline.isoformat()}/gang"
     return HoldCapacity(
-        workload.namespace, owner, Intent.GANG, (), deadline, hand.term, least, operation
+        workload.namespace, owner, Intent.GANG, (), deadline, client.term, least, operation
     )
 
 
-def _gather(
-    hand: ScriptedClient,
+def _reserve_members(
+    client: ScriptedClient,
     members: list[Replica],
     gang: Reservation,
     nodes: list[Node],
@@ -88,27 +89,27 @@ def _gather(
     for replica in members:
         if replica.status.state is not State.PENDING:
             continue
-        node = hand.pick(nodes)
+        node = client.pick(nodes)
         yield Reserve(
             target(replica),
             node.name,
             node.metadata.uid,
-            hand.term,
+            client.term,
             deadline,
             Intent.GANG,
-            operation_id_of(replica, f"member-{node.name}", hand.identity),
+            operation_id_of(replica, f"member-{node.name}", client.identity),
             gang=gang.name,
         )
 
 
-def _complete(
-    hand: ScriptedClient, snapshot: ObjectSnapshot, members: list[Replica], gang: Reservation
+def _bind_members(
+    client: ScriptedClient, snapshot: ObjectSnapshot, members: list[Replica], gang: Reservation
 ) -> Iterator[Any]:
-    """Commit the gang, then bind its members; an eager hand tries the second before the first."""
+    """Commits the gang, then binds its members. Sometimes the client binds before the commit."""
     if gang.status.phase is ReservationPhase.HELD:
-        operation = f"{hand.identity}/{gang.metadata.uid}/commit"
-        yield CommitGang(gang.namespace, gang.name, gang.metadata.uid, hand.term, operation)
-    elif hand.whim(4):
+        operation = f"{client.identity}/{gang.metadata.uid}/commit"
+        yield CommitGang(gang.namespace, gang.name, gang.metadata.uid, client.term, operation)
+    elif client.whim(4):
         return
     binds = []
     for claim in gang.status.claims:
@@ -117,11 +118,11 @@ def _complete(
         if claim.consumed or node is None or replica is None:
             continue
         if replica.status.state is State.RESERVED:
-            operation = operation_id_of(replica, "bind-member", hand.identity)
+            operation = operation_id_of(replica, "bind-member", client.identity)
             uid = node.metadata.uid
-            binds.append(Bind(target(replica), node.name, uid, hand.term, operation=operation))
+            binds.append(Bind(target(replica), node.name, uid, client.term, operation=operation))
     early = gang.status.phase is ReservationPhase.HELD
-    if binds and (not early or hand.whim(4)):
+    if binds and (not early or client.whim(4)):
         yield BindTogether(tuple(binds))
 
 
@@ -131,14 +132,14 @@ WHOLE = 1000
 
 
 class ScriptedScheduler(ScriptedClient):
-    """Places pending replicas. Two of them may share a scope, and then take it from each other."""
+    """Places pending replicas. Two schedulers may share a scope and compete for its lease."""
 
     period_ms = 2_000
 
     def __init__(self, seat: Seat, identity: str, scope: str) -> None:
         super().__init__(seat, identity)
         self.scope = scope
-        # Everybody gets his turn, and each of them on every node, wherever the first try began.
+        # Each waiting replica gets its turn, and each is tried on every node in turn.
         self._cursor = 0
         self._tries: dict[str, int] = {}
 
@@ -148,24 +149,24 @@ class ScriptedScheduler(ScriptedClient):
         if not nodes:
             return
         deadline = timestamp(now.wall_ms) + timedelta(seconds=HOLD_S)
-        yield from self._reserved(snapshot)
+        yield from self._bind_reserved(snapshot)
         yield from gang_requests(self, snapshot, nodes, deadline)
         if self.whim(6):
             yield from self._recovery(snapshot, nodes, deadline)
-        for replica in self._turn([r for r in waiting if not r.spec.gang]):
-            yield self._placed(snapshot, replica, self._next(replica, nodes), deadline)
+        for replica in self._next_waiting([r for r in waiting if not r.spec.gang]):
+            yield self._placement(snapshot, replica, self._next_node(replica, nodes), deadline)
 
-    def _turn(self, waiting: list[Replica]) -> list[Replica]:
+    def _next_waiting(self, waiting: list[Replica]) -> list[Replica]:
         start = self._cursor % len(waiting) if waiting else 0
         self._cursor += BINDS_PER_ROUND
         return (waiting[start:] + waiting[:start])[:BINDS_PER_ROUND]
 
-    def _next(self, replica: Replica, nodes: list[Node]) -> Node:
+    def _next_node(self, replica: Replica, nodes: list[Node]) -> Node:
         first = int(self.rng.random() * len(nodes))
         tries = self._tries[replica.metadata.uid] = self._tries.get(replica.metadata.uid, first) + 1
         return nodes[tries % len(nodes)]
 
-    def _placed(
+    def _placement(
         self, snapshot: ObjectSnapshot, replica: Replica, node: Node, deadline: datetime
     ) -> Any:
         place = (target(replica), node.name, node.metadata.uid, self.term)
@@ -181,12 +182,14 @@ class ScriptedScheduler(ScriptedClient):
             why = Pending(reasons={"NodeFull": 1}, message=f"{node.name} is full")
             version = replica.metadata.resource_version
             return ReportPending(target(replica), why, version=version)
-        bind = self._held(snapshot, replica) or self._plain(snapshot, replica, node)
-        return self._clumsy(snapshot, bind) if self.whim(8) else bind
+        bind = self._bind_from_reservation(snapshot, replica) or self._plain(
+            snapshot, replica, node
+        )
+        return self._wrong_bind(snapshot, bind) if self.whim(8) else bind
 
     def _plain(self, snapshot: ObjectSnapshot, replica: Replica, node: Node) -> Bind:
-        # The operation names the node, since another node is another intention; now and then it is
-        # forgotten, and the second request under one id is a mistake that must be refused.
+        # The operation names the node, since another node is another intent. Sometimes the name is
+        # left out, and the second request under one id is a mistake that a server must refuse.
         intent = "bind" if self.whim(2) else f"bind-{node.name}"
         return self._bind(snapshot, replica, node, intent)
 
@@ -208,15 +211,15 @@ class ScriptedScheduler(ScriptedClient):
             reservation=reservation,
         )
 
-    def _held(self, snapshot: ObjectSnapshot, replica: Replica) -> Bind | None:
-        """The bind that a preemption or a recovery lane has been waiting for."""
+    def _bind_from_reservation(self, snapshot: ObjectSnapshot, replica: Replica) -> Bind | None:
+        """The bind that consumes a preemption or a recovery reservation."""
         for name in (f"{replica.name}-preemption", f"{replica.spec.workload}-recovery"):
             held = snapshot.get(Reservation, replica.namespace, name)
             if held is None or held.status.phase is not ReservationPhase.HELD:
                 continue
             claim = next((c for c in held.status.claims if not c.consumed), None)
             node = snapshot.get(Node, "", claim.node) if claim is not None else None
-            # What is promised must wait for its owner, also for one that takes his time.
+            # The promised capacity must stay for its owner, even a slow one.
             if node is not None and not self.whim(2):
                 return self._bind(snapshot, replica, node, f"bind-{held.metadata.uid}", name)
         return None
@@ -249,8 +252,8 @@ class ScriptedScheduler(ScriptedClient):
         ]
         return tuple(target(r) for r in running[: 1 + int(self.rng.random() * 3)])
 
-    def _reserved(self, snapshot: ObjectSnapshot) -> Iterator[Any]:
-        """Bind what is reserved, or now and then give it back."""
+    def _bind_reserved(self, snapshot: ObjectSnapshot) -> Iterator[Any]:
+        """Binds what is reserved, or sometimes gives it back."""
         for replica in snapshot.all(Replica):
             if replica.status.state is not State.RESERVED or replica.spec.gang:
                 continue
@@ -262,14 +265,14 @@ class ScriptedScheduler(ScriptedClient):
                 yield Unreserve(target(replica), "Conflict", self.term, operation)
                 continue
             node = snapshot.get(Node, "", held.status.claims[0].node)
-            # One that is always in time would never meet a deadline.
+            # A scheduler that is always in time would never reach a deadline.
             if node is not None and not self.whim(2):
                 yield self._bind(snapshot, replica, node, "bind-reserved")
 
     def _recovery(
         self, snapshot: ObjectSnapshot, nodes: list[Node], deadline: datetime
     ) -> Iterator[Any]:
-        """Hold room for one more replica of some workload, to be taken by any of its replicas."""
+        """Holds capacity for one more replica of a workload, which any of its replicas may take."""
         workloads = [w for w in snapshot.all(Workload) if w.metadata.deletion_timestamp is None]
         if not workloads:
             return
@@ -290,8 +293,8 @@ class ScriptedScheduler(ScriptedClient):
             operation=f"{self.identity}/{uid}/{snapshot.revision}/recovery",
         )
 
-    def _clumsy(self, snapshot: ObjectSnapshot, bind: Bind) -> Bind:
-        """A bind with one thing wrong about it."""
+    def _wrong_bind(self, snapshot: ObjectSnapshot, bind: Bind) -> Bind:
+        """A bind with one error in it."""
         gpu = DeviceShare(device="gpu-0", device_class="gpu", milli=WHOLE)
         earlier = Term(bind.term.scope, max(0, bind.term.epoch - 1))
         mistakes: list[dict[str, Any]] = [
@@ -305,11 +308,11 @@ class ScriptedScheduler(ScriptedClient):
             {"term": earlier},
             *self._foreign_terms(snapshot),
         ]
-        changed = self.pick(self._strange_claims(snapshot, bind) if self.chance(2) else mistakes)
+        changed = self.pick(self._foreign_claims(snapshot, bind) if self.chance(2) else mistakes)
         return msgspec.structs.replace(bind, operation=f"{bind.operation}-wrong", **changed)
 
     def _foreign_terms(self, snapshot: ObjectSnapshot) -> list[dict[str, Any]]:
-        """Leases that somebody else holds."""
+        """Terms of leases that other schedulers hold."""
         return [
             {"term": Term(lease.spec.scope, lease.spec.epoch)}
             for lease in snapshot.all(Lease)
@@ -317,8 +320,8 @@ class ScriptedScheduler(ScriptedClient):
         ]
 
     @staticmethod
-    def _strange_claims(snapshot: ObjectSnapshot, bind: Bind) -> list[dict[str, Any]]:
-        """What is held for workloads of the same namespace, or a reservation that is not there."""
+    def _foreign_claims(snapshot: ObjectSnapshot, bind: Bind) -> list[dict[str, Any]]:
+        """Reservations of other owners in the namespace, or one that does not exist."""
         found = [
             {"reservation": held.name, "node": claim.node, "node_uid": node.metadata.uid}
             for held in snapshot.all(Reservation)

@@ -1,4 +1,4 @@
-"""What was acknowledged, what was repeated, and what a watcher saw: INV3, INV10 and INV11."""
+"""Checks of what was acknowledged, repeated and watched: INV3, INV10 and INV11."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ from holdfast.store.contract import Batch
 
 FOLLOWER = "follower"
 REOPEN_MS = 1_000
-# By so long after the faults a watcher has seen all that was written in them.
+# Within this time after the faults, a watcher has received all that was written before.
 SEEN_BY_MS = 30_000
 
 
 class AcknowledgedWrites(Checker):
-    """INV11: what was acknowledged is in the store's history; and the rogues got nothing."""
+    """INV11: what was acknowledged is in the store's history. INV6: rogues achieve nothing."""
 
     invariants = ("INV6", "INV11")
 
-    def __init__(self, books: StoreCopy, records: tuple[Record, ...]) -> None:
-        self.books = books
+    def __init__(self, store_copy: StoreCopy, records: tuple[Record, ...]) -> None:
+        self.store_copy = store_copy
         self._written = {(record.key, record.modified) for record in records}
-        # Every binding that ever was, by the replica, its transition number and the node.
+        # All bindings so far, by the replica, its transition number and the node.
         self._bound: set[tuple[str, int, str]] = set()
 
     def on_commit(self, world: World, commit: Commit) -> None:
         for change in commit.changes:
             self._written.add((change.key, change.revision))
-            value = self.books.now.get(change.key)
+            value = self.store_copy.now.get(change.key)
             if isinstance(value, Replica) and value.status.binding is not None:
-                self._bind(value)
+                self._record_binding(value)
 
-    def _bind(self, replica: Replica) -> None:
+    def _record_binding(self, replica: Replica) -> None:
         status, node = replica.status, replica.status.binding
         for back, record in enumerate(reversed(status.transitions)):
             if record.to is State.BOUND and node is not None:
@@ -64,32 +64,36 @@ class AcknowledgedWrites(Checker):
 
     def on_fact(self, world: World, fact: Any) -> None:
         if isinstance(fact, Trespass):
-            self.violated("INV6", f"{fact.who} was allowed {fact.request}")
+            self.violated("INV6", f"{fact.who} was permitted {fact.request}")
         if isinstance(fact, AcknowledgedRequest):
-            self._acknowledged(fact.who, fact.request, fact.answer)
+            self._check_acknowledged(fact.who, fact.request, fact.answer)
 
-    def _acknowledged(self, who: str, request: Any, answer: Accepted) -> None:
+    def _check_acknowledged(self, who: str, request: Any, answer: Accepted) -> None:
         for obj in answer.objects:
             key, version = keys.key_of(obj), obj.metadata.resource_version
             if not version or (key, object_revision(version)) not in self._written:
-                self.violated("INV11", f"{who} was told of {key} at {version}")
+                self.violated(
+                    "INV11", f"{who} got an answer with {key} at {version}, which was not written"
+                )
         if isinstance(request, Bind):
             asked = (request.target.uid, request.target.number, request.node)
             if asked not in self._bound:
-                self.violated("INV11", f"{who} was told that {request.target.name} is bound")
+                self.violated(
+                    "INV11", f"{who} got an answer that {request.target.name} is bound; it is not"
+                )
 
 
 class OperationsOnce(Checker):
-    """INV3: an operation id takes effect at most once, judged by what objects remember of it."""
+    """INV3: an operation id takes effect at most once, by the operations that objects record."""
 
     invariants = ("INV3", "INV6")
 
-    def __init__(self, books: StoreCopy) -> None:
-        self.books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self.store_copy = store_copy
         self._seen: dict[str, tuple[str, int]] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for key, old, new in self.books.changed(keys.OBJECTS):
+        for key, old, new in self.store_copy.changed(keys.OBJECTS):
             for operation in accepted_in(old, new):
                 if MISCHIEF in operation.id:
                     self.violated("INV6", f"{operation.id} changed {key}")
@@ -99,19 +103,22 @@ class OperationsOnce(Checker):
 
 
 class TruthfulRefusals(Checker):
-    """What was denied is not so: "it did not happen" is said of nothing that did, a repetition of
-    what was accepted is no refusal, and nobody is refused on older news than his own."""
+    """Negative answers are true.
+
+    No answer says of an operation that happened that it did not. An accepted request is not refused
+    when it is repeated. No refusal rests on an older state than the request.
+    """
 
     invariants = ("INV3", "INV11")
 
-    def __init__(self, books: StoreCopy) -> None:
-        self.books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self.store_copy = store_copy
         self._done: dict[str, None] = {}
         self._accepted: dict[str, Any] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for key, _old, _new in self.books.changed(keys.OBJECTS):
-            new = self.books.now.get(key)
+        for key, _old, _new in self.store_copy.changed(keys.OBJECTS):
+            new = self.store_copy.now.get(key)
             for operation in new.metadata.operations if new is not None else ():
                 self._done[operation.id] = None
 
@@ -121,36 +128,36 @@ class TruthfulRefusals(Checker):
             if operation:
                 self._accepted[operation] = fact.request
         elif isinstance(fact, DeniedRequest):
-            # Where requests are doubled, one of the two may fail and the other be done.
+            # Where the network duplicates requests, one copy may fail and the other take effect.
             alone = fact.once and not world.injected.get("duplicate")
-            self._denied(fact, alone=alone)
+            self._check_denied(fact, alone=alone)
 
-    def _denied(self, fact: DeniedRequest, *, alone: bool) -> None:
+    def _check_denied(self, fact: DeniedRequest, *, alone: bool) -> None:
         request, answer = fact.request, fact.answer
         operation = request.operation
         if isinstance(answer, Unavailable):
             if alone and operation in self._done:
-                self.violated("INV11", f"{operation} happened, and was said not to have")
+                self.violated("INV11", f"{operation} happened, but the answer said that it did not")
             return
         target = getattr(request, "target", None)
         if target is None:
             return
-        replica = self.books.now.get(f"objects/replicas/{target.namespace}/{target.name}")
+        replica = self.store_copy.now.get(f"objects/replicas/{target.namespace}/{target.name}")
         if replica is None or replica.metadata.uid != target.uid:
             return
         if answer.reason is Reason.MISSING and str(target.name) in answer.message:
-            self.violated("INV11", f"{target.name} was said to be missing, and is there")
-        # The refusal may be about a victim, so it says itself what was expected of whom.
+            self.violated("INV11", f"{target.name} was reported as missing, but exists")
+        # The refusal may be about a victim, so its details hold the expected number.
         number, expected = (int(answer.details.get(part, 0)) for part in ("number", "expected"))
         if answer.reason is Reason.STALE_REPLICA and number < expected:
-            self.violated("INV11", f"{operation} was refused on older news than its own")
+            self.violated("INV11", f"{operation} was refused on an older state than its own")
         kept = len(replica.metadata.operations) < SETTINGS.operations_kept
         if kept and self._accepted.get(operation) == request:
-            self.violated("INV3", f"{operation} was accepted, and refused when it was repeated")
+            self.violated("INV3", f"{operation} was accepted, but refused when it was repeated")
 
 
 class FollowedBatch(msgspec.Struct, frozen=True):
-    """A fact: what a watcher was given, and up to which revision it now knows everything."""
+    """A fact: the changes that a watcher received, and the revision up to which it is complete."""
 
     after: int
     revision: int
@@ -161,7 +168,7 @@ class FollowedBatch(msgspec.Struct, frozen=True):
 
 
 class WatchFollower:
-    """Keeps a copy of all objects by list and watch; starts again whenever it is told to."""
+    """Keeps a copy of all objects by list and watch, and lists again when its watch ends."""
 
     def __init__(self, _seat: Seat, prefix: str = keys.OBJECTS) -> None:
         self._prefix = prefix
@@ -174,9 +181,9 @@ class WatchFollower:
             case Started() | Woken():
                 return self._list()
             case Changed(watch=watch, body=Batch() as batch) if watch == self._calls:
-                told = FollowedBatch(self.revision, batch.revision, tuple(batch.changes))
+                batch_fact = FollowedBatch(self.revision, batch.revision, tuple(batch.changes))
                 self._apply(batch)
-                return [StateFact(told)]
+                return [StateFact(batch_fact)]
             case Changed(watch=watch) if watch == self._calls:
                 return self._list()
             case Answered(body=body):
@@ -202,18 +209,18 @@ class WatchFollower:
 
 
 class WatchOrder(Checker):
-    """INV10: revisions only grow, a watch brings every change once and in order, and whoever
-    follows it ends with exactly what the store holds."""
+    """INV10: revisions only grow, a watch delivers every change once and in order, and a follower
+    ends with exactly what the store holds."""
 
     invariants = ("INV10",)
 
     def __init__(self, records: tuple[Record, ...], prefix: str = keys.OBJECTS) -> None:
-        """`prefix` is what the follower follows."""
+        """`prefix` is what the follower watches."""
         self._prefix = prefix
         self._first = {r.key: r.value for r in records if r.key.startswith(prefix)}
         self._last = 0
         self._changes: list[Change] = []
-        # What is older than this at the end has reached every watcher.
+        # At the end, every watcher has received all revisions up to this one.
         self._old = 0
 
     def on_commit(self, world: World, commit: Commit) -> None:
@@ -244,7 +251,7 @@ class WatchOrder(Checker):
     def at_end(self, world: World) -> None:
         machine = world.cells[FOLLOWER].machine
         if not isinstance(machine, WatchFollower) or machine.revision < self._old:
-            self.violated("INV10", f"the follower has not come to revision {self._old}")
+            self.violated("INV10", f"the follower has not reached revision {self._old}")
         held = dict(self._first)
         for change in self._between(0, machine.revision):
             held.pop(change.key, None)
@@ -252,16 +259,16 @@ class WatchOrder(Checker):
                 held[change.key] = change.value
         if machine.copy != held:
             at = machine.revision
-            self.violated("INV10", f"the follower's copy is not what the store held at {at}")
+            self.violated("INV10", f"the follower's copy differs from the store at revision {at}")
 
 
 class FinalRecount(Checker):
-    """All ledgers of the last revision, by the recount that operators run."""
+    """All ledgers of the last revision are right, by the recount that operators run."""
 
     invariants = ("INV3", "INV4")
 
     def __init__(self) -> None:
-        # A sum that may be wrong in this world.
+        # The name of a sum that may be wrong in this world.
         self.inexact = ""
 
     def at_end(self, world: World) -> None:
