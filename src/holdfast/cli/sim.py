@@ -94,9 +94,9 @@ def _example(found: CatalogueEntry, seeds: Sequence[int], story: bool) -> int:
 
 
 def _world(found: CatalogueEntry, seeds: Sequence[int], story: bool) -> int:
-    """A world has no sentences of its own; its laws are named, and told when one is broken."""
+    """Run a world. It has no sentences, so its invariants are listed, and reported when broken."""
     print(f"{found.name}: {found.title}")
-    print(f"judged all the time: {', '.join(invariants_of(find(found.scenario)))}")
+    print(f"checked throughout the run: {', '.join(invariants_of(find(found.scenario)))}")
     if story:
         code = ExitCode.DONE
         for seed in seeds:

@@ -1,16 +1,17 @@
 """`python -m holdfast.sim`: run, replay, shrink, and measure the checkers by planted bugs.
 
     run SCENARIO --seeds 0-199 --processes 2    many seeds, a summary, the failures
-    edges --seeds 0-99 --processes 2            the same of every world at the edge, one by one
-    replay SCENARIO --seed 7                    one seed again, with its story
-    replay --file FILE                          a saved run again
-    shrink SCENARIO --seed 7 --out FILE         a failing seed made small and saved
-    mutants MODULE:MUTANTS --seeds 50           the table of planted bugs, --record FILE keeps it,
-                                                --renew searches only for what its seeds miss now
+    edges --seeds 0-99 --processes 2            the same for every edge-case world, one by one
+    replay SCENARIO --seed 7                    repeat one seed, with its trace if it fails
+    replay --file FILE                          repeat a saved run
+    shrink SCENARIO --seed 7 --out FILE         reduce a failing seed to a small plan and save it
+    mutants MODULE:MUTANTS --seeds 50           the table of planted bugs; --record FILE saves it,
+                                                --renew searches only for bugs whose recorded
+                                                seeds no longer find them
 
-A scenario has a short name (`holdfast sim list`), or is named by where it is defined,
-`module:ATTRIBUTE`. The exit code is 1 when a promise
-was broken (or a mutant not found), 2 when the command made no sense.
+Name a scenario by its short name (`holdfast sim list`) or by where it is defined,
+`module:ATTRIBUTE`. The exit code is 1 when an invariant was broken (or a mutant was not found),
+and 2 for a usage error.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--processes", default=1, type=int)
     one.set_defaults(command=_run)
 
-    one = commands.add_parser("edges", help="run many seeds of every world at the edge")
-    one.add_argument("--seeds", default="0-99", type=_seeds, help="of each world")
+    one = commands.add_parser("edges", help="run many seeds of every edge-case world")
+    one.add_argument("--seeds", default="0-99", type=_seeds, help="the seeds to run of each world")
     one.add_argument("--only", default="", help="worlds whose name contains this")
     one.add_argument("--processes", default=1, type=int)
     one.set_defaults(command=_edges)
 
-    one = commands.add_parser("replay", help="repeat one run and tell its story")
+    one = commands.add_parser("replay", help="repeat one run and print what happened")
     one.add_argument("scenario", nargs="?", type=_scenario)
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--file", type=Path)
@@ -65,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--trace", action="store_true", help="print the full trace")
     one.set_defaults(command=_replay)
 
-    one = commands.add_parser("shrink", help="make a failing seed small")
+    one = commands.add_parser("shrink", help="reduce a failing seed to a small plan")
     one.add_argument("scenario", type=_scenario)
     one.add_argument("--seed", type=int, required=True)
     one.add_argument("--mutant", default="")
@@ -109,7 +110,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _edges(options: argparse.Namespace) -> int:
-    """A world that breaks a promise does not keep the others from being played."""
+    """Run all edge-case worlds, also after one of them broke an invariant."""
     worlds = [it for it in EDGES if options.only in it]
     progress = sys.stderr if sys.stderr.isatty() else None
     lines, failed = [], 0
@@ -136,7 +137,7 @@ def _replay(options: argparse.Namespace) -> int:
         saved = Artifact(options.scenario, seed, draw_plan(scenario, seed), mutant=options.mutant)
         command = replay_command(options.scenario, seed, mutant=options.mutant)
     else:
-        sys.stderr.write("name a scenario or a --file\n")
+        sys.stderr.write("replay: name a scenario or pass --file FILE\n")
         return 2
     with _plant(saved.mutant):
         scenario = find(saved.scenario)
@@ -145,13 +146,13 @@ def _replay(options: argparse.Namespace) -> int:
         report = run(scenario, saved.seed, saved.plan)
     _say(report.describe(command))
     if saved.digest and saved.digest != report.digest:
-        _say("note: the code has changed since this was saved; its digest is another one now")
+        _say("note: the digest differs from the saved one: the code has changed since")
     return 0 if report.broken is None else 1
 
 
 def _trace(scenario: Scenario, saved: Artifact) -> None:
     world = World(saved.seed, full_trace=True, keep_text=True)
-    # What it breaks is told by the run that follows.
+    # The run that follows reports the violation.
     with contextlib.suppress(Violation, InvariantBroken):
         play(scenario, world, saved.plan)
     _say(world.trace.text())
@@ -163,20 +164,21 @@ def _shrink(options: argparse.Namespace) -> int:
         plan = draw_plan(scenario, seed)
         report = run(scenario, seed, plan, tell=False)
         if report.broken is None:
-            _say(f"{options.scenario} seed {seed} breaks nothing")
+            _say(f"{options.scenario} seed {seed} breaks no invariant; nothing to shrink")
             return 0
         small = shrink(scenario, seed, plan, report.broken, runs_max=options.runs)
         final: Report = run(scenario, seed, small.plan)
     saved = Artifact(options.scenario, seed, small.plan, final.broken, final.digest, options.mutant)
     artifacts.save(saved, options.out)
-    _say(f"from {plan.size()} to {small.plan.size()} entries in {small.runs} runs: {options.out}")
+    sizes = f"from {plan.size()} to {small.plan.size()} entries"
+    _say(f"shrunk {sizes} in {small.runs} runs: {options.out}")
     _say(final.describe(replay_file_command(options.out)))
     return 1
 
 
 def _mutants(options: argparse.Namespace) -> int:
     if options.renew and options.record is None:
-        _say("--renew needs --record FILE, the record to renew")
+        _say("--renew: requires --record FILE, the record to renew")
         return 2
     chosen = [it for it in _load_mutants(options.mutants) if options.only in it.name]
     tasks = [(options.mutants, mutant.name, options) for mutant in chosen]
@@ -195,7 +197,7 @@ def _mutants(options: argparse.Namespace) -> int:
 
 
 def _search_one(task: tuple[str, str, argparse.Namespace]) -> Finding:
-    """What the search for one mutant comes to, in whichever process."""
+    """Search for one mutant, in this process or in a worker of the pool."""
     where, name, options = task
     mutant = next(it for it in _load_mutants(where) if it.name == name)
     recorded = load(options.record) if options.renew and options.record.exists() else []
@@ -211,7 +213,7 @@ def _load_mutants(name: str) -> Sequence[Mutant]:
 
 
 def _plant(name: str) -> contextlib.AbstractContextManager[None]:
-    """MODULE:MUTANTS:NAME, or nothing."""
+    """Plant the bug MODULE:MUTANTS:NAME; an empty name plants none."""
     if not name:
         return contextlib.nullcontext()
     where, _, wanted = name.rpartition(":")

@@ -1,11 +1,11 @@
 """Ask and Answer over the simulated network.
 
-Each Ask gets exactly one answer unless its asker crashes: the answer, or after the time-out
-OutcomeUnknown, because nobody can tell a lost request from a lost answer. Only a refused connection
+Each Ask gets exactly one answer unless its asker crashes: the answer, or OutcomeUnknown after the
+time-out, because the asker cannot tell a lost request from a lost answer. Only a refused connection
 (the other computer is up, the machine on it is not) is Unavailable.
 
-A time-out is put on the heap only when it may be needed: on a troubled way, when the machine asked
-did not answer at once, when its answer would come too late. Most calls never need it.
+A time-out goes on the heap only when it may be needed: on a path with faults, when the machine
+asked did not answer at once, or when its answer would arrive too late. Most calls never need it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.sim.event_engine import Handler
 from holdfast.sim.lives import Lives
 from holdfast.sim.randomness import pick
 
-# What a store's read may have changed is nothing, so its loss is Unavailable, not OutcomeUnknown.
+# A store's read changes nothing, so its loss is Unavailable, not OutcomeUnknown.
 _MAY_HAVE_HAPPENED = (Ask, Txn)
 
 
@@ -40,7 +40,7 @@ class Calls:
         world.crash_hooks.append(self._forget)
 
     def balance(self, name: str, members: Sequence[str]) -> None:
-        """Let an address stand for several machines; each Ask goes to any of them."""
+        """Let an address stand for several machines; each Ask goes to one of them at random."""
         self._balanced[name] = tuple(members)
 
     def find(self, address: str) -> Cell | None:
@@ -51,7 +51,7 @@ class Calls:
         return cell
 
     def open(self, cell: Cell, effect: Any) -> CallInFlight:
-        """Begin a call of any kind."""
+        """Start a call of any kind."""
         number = effect.call
         if number in cell.calls:
             unreachable(f"{cell.name} reuses call {number} in flight")
@@ -90,7 +90,7 @@ class Calls:
         elif target.machine is None:
             self._refuse(call, target)
         else:
-            # A request that arrives twice is two requests to the machine asked, as in life.
+            # A request that arrives twice is two requests to its target, as on a real network.
             target.inbound[number] = call
             call.at = (target, number)
             sender = call.effect.sender or asker.identity
@@ -100,13 +100,13 @@ class Calls:
 
     def _refuse(self, call: CallInFlight, target: Cell) -> None:
         if call.copies > 1:
-            # "It did not happen" may not be said while another copy is under way.
+            # Unavailable says that it did not happen, and another copy is still under way.
             self.arm(call)
         else:
             self.reply(call, Unavailable(f"{target.name} refused the connection"), target.host)
 
     def lost_on_the_way(self, source: Host, target: Host) -> bool:
-        """Whether what arrives now does not: a cut, or a computer that is switched off."""
+        """Whether a message that arrives now is lost: the path is cut, or the target is off."""
         if not target.up:
             return True
         path = source.paths.get(target.name)
@@ -114,7 +114,7 @@ class Calls:
 
     def _answer(self, cell: Cell, answer: Answer) -> None:
         call = cell.inbound.pop(answer.call, None)
-        # An asker that gave up is not there any more; its machine cannot know that.
+        # The asker may have given up already; the answering machine cannot know that.
         if call is not None:
             self.reply(call, answer.body, cell.host)
 
@@ -125,7 +125,7 @@ class Calls:
         if path.trouble is None:
             at_us = world.now_us + path.delay_us()
         else:
-            # Of an answer that arrives twice the second finds the call settled.
+            # When an answer arrives twice, the second copy finds the call settled.
             arrivals = world.network.arrivals(path, path.trouble, world.now_us)
             at_us = arrivals[0] if arrivals else call.deadline_us
         if at_us < call.deadline_us:
@@ -145,7 +145,7 @@ class Calls:
         self.world.hand(asker, Answered(number, body))
 
     def arm(self, call: CallInFlight) -> None:
-        """See to it that the asker is told at the latest when its time is up."""
+        """Schedule the time-out, so that the asker gets an answer by its deadline at the latest."""
         if not call.armed:
             call.armed = True
             at_us = max(call.deadline_us, self.world.now_us)
@@ -160,7 +160,7 @@ class Calls:
             self.world.hand(asker, Answered(call.number, _timeout_error(call)))
 
     def _forget(self, cell: Cell) -> None:
-        """A crash: nobody waits for its answers, and those it owed are broken connections."""
+        """A crash drops its own calls; the callers it owed an answer see a broken connection."""
         cell.calls.clear()
         owed, cell.inbound = cell.inbound, {}
         for call in owed.values():

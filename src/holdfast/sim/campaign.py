@@ -1,7 +1,7 @@
-"""Many seeds in several processes, and what they came to.
+"""Many seeds in several processes, and a summary of their results.
 
-The only part of the simulator that looks at a real clock, and only to show its progress: which
-seeds fail, and how, does not depend on how many processes run them or how fast.
+This is the only part of the simulator that reads a real clock, and only to show its progress: which
+seeds fail, and how, does not depend on the number of processes or their speed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import msgspec
 from holdfast.sim.plan import Plan
 from holdfast.sim.run import BrokenInvariant, Report, find, run
 
-# A failing run on disk: all it takes to repeat it, and the one command that does.
+# A failing run on disk: everything needed to repeat it, and the command that does so.
 
-# The shape of the file; a later simulator refuses what it cannot mean.
+# The file format. A later simulator refuses a format that it does not support.
 FORMAT = 1
 
 
 class Artifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A scenario, a seed, a plan and what they led to. `mutant` names a planted bug, if any."""
+    """A scenario, a seed, a plan and their result. `mutant` names a planted bug, if any."""
 
     scenario: str
     seed: int
@@ -45,29 +45,30 @@ def save(artifact: Artifact, path: Path) -> None:
 def load(path: Path) -> Artifact:
     artifact = msgspec.json.decode(path.read_bytes(), type=Artifact)
     if artifact.format != FORMAT:
-        raise msgspec.ValidationError(f"{path} has format {artifact.format}, not {FORMAT}")
+        problem = f"format {artifact.format} is not supported, only {FORMAT}"
+        raise msgspec.ValidationError(f"{path}: {problem}")
     return artifact
 
 
 def replay_command(scenario: str, seed: int, *, mutant: str = "") -> str:
-    """Repeats a run from its seed alone."""
+    """The command that repeats a run from its seed alone."""
     words = ["python", "-m", "holdfast.sim", "replay", scenario, "--seed", str(seed)]
     return shlex.join([*words, "--mutant", mutant] if mutant else words)
 
 
 def replay_file_command(path: Path) -> str:
-    """Repeats a saved run."""
+    """The command that repeats a saved run."""
     return shlex.join(["python", "-m", "holdfast.sim", "replay", "--file", str(path)])
 
 
-# A worker takes so many seeds at a time: few enough that the processes end together.
+# Seeds that a worker takes at a time: few enough that the processes end together.
 _CHUNK_SEEDS = 4
-# A terminal is told no more often than this.
+# The progress line is not rewritten more often than this.
 _PROGRESS_EVERY_S = 0.5
 
 
 class Summary(msgspec.Struct):
-    """What all seeds of a campaign came to, in the order of the seeds."""
+    """The results of all seeds of a campaign, in the order of the seeds."""
 
     scenario: str
     seeds: int = 0
@@ -75,7 +76,7 @@ class Summary(msgspec.Struct):
     virtual_ms: int = 0
     injected: dict[str, int] = {}
     failed: list[Report] = []
-    # Of all digests, so that two campaigns can be compared at a glance.
+    # The digest of every seed, to compare two campaigns.
     digests: list[str] = []
 
     def add(self, report: Report) -> None:
@@ -114,7 +115,7 @@ def _one(task: tuple[str, int]) -> Report:
     try:
         return run(find(name), seed)
     except Exception as error:
-        # A mistake in a checker or a world, not a finding: it stops the campaign, and says where.
+        # A bug in a checker or a world, not a finding: it stops the campaign and names the seed.
         error.add_note(f"to repeat it: {replay_command(name, seed)}")
         raise
 
@@ -139,7 +140,7 @@ def campaign(
 
 
 def _run_all(tasks: Sequence[tuple[str, int]], processes: int) -> Iterator[Report]:
-    """Reports in the order of the seeds, however the processes overtake each other."""
+    """Yield reports in the order of the seeds, in whatever order the processes finish."""
     if processes <= 1:
         yield from map(_one, tasks)
         return

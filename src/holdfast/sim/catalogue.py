@@ -1,6 +1,6 @@
-"""What can be simulated, by name: the worked examples, and the worlds with their faults.
+"""All scenarios by name: the worked examples, and the worlds with their faults.
 
-`holdfast sim` looks here. A name never changes its meaning; where it is defined may change.
+`holdfast sim` looks names up here. A name keeps its meaning; where it is defined may change.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _WORLDS = "holdfast.sim.worlds."
 
 
 class CatalogueEntry(msgspec.Struct, frozen=True):
-    """A name, what it is in a line, and where it is defined.
+    """A scenario: its name, a one-line title, and where it is defined.
 
-    An example has sentences that are judged one by one; a world has laws only. One that takes more
-    than a moment is not played for every seed by whoever plays them all.
+    An example has sentences that are checked one by one; a world has invariants only. Tests that
+    run all examples on several seeds skip those with `is_long`.
     """
 
     name: str
@@ -39,22 +39,22 @@ NAMES = (
     _example(
         "sc1-conservative-binding",
         "sc1_conservative_binding",
-        "a late heartbeat, a slow quota ledger, a GPU that is taken meanwhile",
+        "a late heartbeat, a slow quota ledger, a GPU that another replica takes meanwhile",
     ),
     _example(
         "sc2-drain-races-placement",
         "sc2_drain_races_placement",
-        "a node is drained while a scheduler that does not know picks it",
+        "a node is drained while a scheduler with a stale cache picks it",
     ),
     _example(
         "sc3-answer-lost",
         "sc3_answer_lost",
-        "the answer to a bind is lost, once after and once before it was committed",
+        "the answer to a bind is lost, once after and once before the commit",
     ),
     _example(
         "sc4-stuck-replica",
         "sc4_stuck_replica",
-        "a replica is stuck for five reasons, one after the other, and somebody asks why",
+        "a replica is stuck for five reasons, one after the other, and a user asks why",
     ),
     _example(
         "sc6-node-loss",
@@ -64,17 +64,17 @@ NAMES = (
     _example(
         "sc7-leader-change",
         "sc7_leader_change",
-        "a leader stalls in mid-placement, another takes over, the first one wakes and writes",
+        "a leader stalls during placement, another takes over, the first one resumes and writes",
     ),
     _example(
         "sc8-one-free-slot",
         "sc8_one_free_slot",
-        "two schedulers bind for the last GPU, the last CPU, the last unit of quota",
+        "two schedulers compete for the last GPU, the last CPU, the last unit of quota",
     ),
     _example(
         "sc13-repair-in-an-incident",
         "sc13_repair_in_an_incident",
-        "two zones are lost; leaks, and useful progress that looks like one",
+        "two zones are lost; resources leak, and useful progress looks like a leak",
     ),
     CatalogueEntry(
         "sc14-retry-storm",
@@ -91,50 +91,57 @@ NAMES = (
     _example(
         "sc15-lost-wakeup",
         "sc15_lost_wakeup",
-        "events that would have woken waiting work are dropped",
+        "watch events that would have woken waiting replicas are dropped",
     ),
     CatalogueEntry(
         "overload",
-        "five times the peak, and a store that stands still for 30 s",
+        "five times the peak load, and a store that stalls for 30 s",
         _EXAMPLES + "overload_speeds:SCENARIO",
         is_long=True,
     ),
     CatalogueEntry(
         "overload-quarter",
-        "the same on a server of a quarter of the speed",
+        "the same on a server at a quarter of the speed",
         _EXAMPLES + "overload_speeds:QUARTER",
         is_long=True,
     ),
     CatalogueEntry(
         "overload-fourfold",
-        "the same on a server of four times the speed",
+        "the same on a server at four times the speed",
         _EXAMPLES + "overload_speeds:FOURFOLD",
         is_long=True,
     ),
     CatalogueEntry(
         "overload-slow-store",
-        "the same over a store that takes long for every transaction",
+        "the same with a store that is slow for every transaction",
         _EXAMPLES + "overload_speeds:SLOW_STORE",
         is_long=True,
     ),
     _world(
-        "authority", "authority.scenario:SCENARIO", "the commit alone, and all who ask it badly"
+        "authority",
+        "authority.scenario:SCENARIO",
+        "the commit authority alone, with clients that send wrong requests",
     ),
-    _world("end-to-end", "end_to_end.scenario:SCENARIO", "one replica, on twenty nodes"),
+    _world(
+        "end-to-end",
+        "end_to_end.scenario:SCENARIO",
+        "replicas from creation to removal, on twenty nodes",
+    ),
     _world(
         "all-controllers",
         "all_controllers.scenario:SCENARIO",
-        "all controllers and all types of work",
+        "all controllers and all types of workload",
     ),
-    _world("rot", "versions.rot:ROT", "records that are damaged below a plane that goes on"),
-    _world("ledgers", "versions.ledgers:LEDGERS", "ledgers that are damaged, and recounted"),
+    _world("rot", "versions.rot:ROT", "stored records are damaged while the plane keeps running"),
+    _world("ledgers", "versions.ledgers:LEDGERS", "ledgers are damaged and recounted"),
     _world("mixed", "versions.mixed:MIXED", "servers of two versions over one store"),
-    _world("placing", "placing.scenario:SCENARIO", "schedulers that compete, on twenty nodes"),
+    _world("placing", "placing.scenario:SCENARIO", "competing schedulers, on twenty nodes"),
 )
 
 
-# Worlds that show what the large ones hide, and have no campaign of their own: `python -m
-# holdfast.sim edges` plays seeds of each. A test demands that every world is here or has a reason.
+# Edge-case worlds: they show what the large ones hide, and have no campaign of their own. `python
+# -m holdfast.sim edges` runs seeds of each. A test demands that every world is here or listed
+# with a reason.
 EDGES = tuple(
     _WORLDS + where
     for where in (
@@ -162,7 +169,7 @@ EDGES = tuple(
 
 
 def find_entry(name: str) -> CatalogueEntry:
-    """What is meant by a name. Raises Invalid."""
+    """The entry with this name. Raises Invalid."""
     for found in NAMES:
         if found.name == name:
             return found

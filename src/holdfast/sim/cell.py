@@ -1,9 +1,9 @@
-"""The places of a world: computers, and the machines that live on them.
+"""Computers, and the machines that run on them.
 
 A `Host` is a computer: it has clocks, a network name, a disk, and may be frozen or rebooted as a
-whole. A `Cell` is one place for a machine on a host. The machine in it comes and goes with crashes
-and restarts; the cell keeps what outlasts a life (what was persisted) and what only the shell knows
-of the present one (timers, calls in flight).
+whole. A `Cell` is one slot for a machine on a host. Crashes and restarts replace the machine in it;
+the cell keeps what survives a restart (persisted values) and what only the shell knows about the
+current life (timers, calls in flight).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from holdfast.model.machine import Machine, Rng, Tokens
 from holdfast.sim.virtual_clock import HostClock
 from holdfast.sim.virtual_network import Path
 
-# How long a machine is busy with a stimulus and with what it does about it, in microseconds.
+# How long a machine is busy with a stimulus and its effects, in microseconds.
 Burden = Callable[[Any, Sequence[Any]], int]
 
-# More effects than any run performs: a fuse that never blows.
+# More effects than any run performs: a fuse with this count never blows.
 NEVER = 1 << 62
 
 
 class Seat(msgspec.Struct, frozen=True):
-    """What a factory learns about the life that it starts."""
+    """What a factory needs to start one life of a machine."""
 
     name: str
     life: int
@@ -76,11 +76,11 @@ class Host:
         self.frozen = 0
         self.boots = 1
         self.cells: list[Cell] = []
-        # Ways to other hosts by their name, filled by the network as they are first used.
+        # Paths to other hosts by name, filled by the network at first use.
         self.paths: dict[str, Path] = {}
-        # Deadlines that the computer keeps itself, not a machine on it (see `timers`).
+        # Deadlines that the computer itself keeps, not a machine on it (see `timers`).
         self.alarms: dict[int, Alarm] = {}
-        # What later rooms keep on a computer, by a name of their own: a process table, a disk.
+        # What worlds keep on a computer, by name: a process table, a disk.
         self.things: dict[str, Any] = {}
 
     @property
@@ -89,7 +89,7 @@ class Host:
 
 
 class Cell:
-    """One place for a machine."""
+    """One slot for a machine."""
 
     __slots__ = (
         "burden",
@@ -133,25 +133,25 @@ class Cell:
         self.store = store
         self.machine: Machine | None = None
         self.life = 0
-        # What `Persist` kept; it outlasts every crash.
+        # What `Persist` wrote; it survives every crash.
         self.durable: dict[str, bytes] = {}
-        # How many pauses hold this machine at present.
+        # How many pauses hold this machine now.
         self.paused = 0
-        # What its work costs, if it has a processor of its own that can be too slow; and whether it
-        # is busy now. Without a burden every step takes no time.
+        # The CPU cost of its steps, for a machine that can be overloaded, and whether it is busy
+        # now. Without a burden every step takes no time.
         self.burden: Burden | None = None
         self.busy = False
-        # Alive, not paused and not busy: the one flag that the hot path looks at.
+        # Alive, not paused and not busy: the one flag that the hot path reads.
         self.ready = False
         # Stimuli that arrived during a pause, or while it was busy, in order.
         self.inbox: list[Any] = []
         # name -> (event number, reading of the host's monotonic clock)
         self.timers: dict[str, tuple[int, int]] = {}
-        # Own calls in flight by the machine's number; calls of others by the shell's number.
+        # Outgoing calls by the machine's number; incoming calls by the shell's number.
         self.calls: dict[int, Any] = {}
         self.inbound: dict[int, Any] = {}
         # Watches on the store and streams to servers by the machine's own numbers; streams that
-        # others opened by the shell's number.
+        # clients opened by the shell's number.
         self.watches: dict[int, Any] = {}
         self.streams: dict[int, Any] = {}
         self.served: dict[int, Any] = {}
@@ -160,27 +160,27 @@ class Cell:
         self.performed = 0
         self.fuse = NEVER
         self.fuses: list[tuple[int, str, int]] = []
-        # Effects of a step that a pause interrupted, to be performed before anything else.
+        # Effects of a step that a pause interrupted; they are performed before anything else.
         self.unfinished: Sequence[Any] = ()
-        # A stale view: until then watches and streams deliver nothing to this machine.
+        # A stale view: watches and streams deliver nothing to this machine before this time.
         self.held_until_us = 0
         # Deliveries of watches and streams over all lives, and for how long to hold the nth.
         self.delivered = 0
         self.holds: dict[int, int] = {}
-        # Those among them that no contract guards; what is to happen to the nth of them, and to how
-        # many in a thousand of the others.
+        # Deliveries among them that no contract guards; the fault of the nth of them, and the
+        # share of the others, in a thousand, that each kind of fault strikes.
         self.unguarded = 0
         self.delivery_faults: dict[int, str] = {}
         self.delivery_permille: dict[str, int] = {}
 
     def lay_fuse(self, count: int, kind: str, for_ms: int) -> None:
-        """Plan a crash or a pause for when so many effects have been performed."""
+        """Plan a crash or a pause for when this number of effects has been performed."""
         if count > self.performed:
             bisect.insort(self.fuses, (count, kind, for_ms))
             self.fuse = self.fuses[0][0]
 
     def blow_fuse(self) -> tuple[str, int]:
-        """Take out the fuse that has been reached: what is to happen, and for how long."""
+        """Remove the fuse that was reached; return its kind, and for how long it lasts."""
         _, kind, for_ms = self.fuses.pop(0)
         self.fuse = self.fuses[0][0] if self.fuses else NEVER
         return kind, for_ms
@@ -196,7 +196,7 @@ class CallInFlight:
         self.effect = effect
         self.number: int = effect.call
         self.deadline_us = deadline_us
-        # Whether its time-out stands in the event heap already.
+        # Whether its time-out is on the event heap.
         self.armed = False
         # How many copies of the request are under way or have arrived.
         self.copies = 1

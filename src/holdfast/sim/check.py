@@ -1,10 +1,10 @@
-"""Checkers: what must hold, asked all the time.
+"""Checkers: invariants that are checked throughout a run.
 
-A checker overrides the hooks that it needs and no others; the world calls only those. Safety is
-checked after every event, every commit or every fact (something that a performer states as ground
-truth, such as the start of a process); liveness after the faults have stopped.
+A checker overrides the hooks that it needs, and the world calls only those. Safety is checked after
+every event, every commit or every fact (ground truth that a performer states, such as the start of
+a process); liveness is checked after the faults have stopped.
 
-A checker reads the world, never changes it, and raises `Violation` by `violated`.
+A checker reads the world, never changes it, and raises `Violation` through `violated`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from holdfast.model.transaction import Change, Transaction
 if TYPE_CHECKING:
     from holdfast.sim.world import World
 
-# The invariant's name when the simulated code itself broke down.
+# The invariant's name when the simulated code itself raised an error,
 CRASHED = "CRASHED"
-# … when a liveness checker was never due, because the run was too short for it
+# … when a liveness check never ran, because the run was too short for it,
 TOO_SHORT = "TOO-SHORT"
-# … and when a world goes on without virtual time going on.
+# … and when events follow each other without virtual time passing.
 LIVELOCK = "LIVELOCK"
 
 
 class Violation(Exception):
-    """A promise was broken. `invariant` is its id, for example INV1."""
+    """An invariant was broken. `invariant` is its id, for example INV1."""
 
     def __init__(self, invariant: str, message: str) -> None:
         super().__init__(f"{invariant}: {message}")
@@ -48,37 +48,37 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Checker:
-    """Override what is needed. A hook that is not overridden costs nothing."""
+    """A base class of hooks. A hook that is not overridden costs nothing."""
 
     # The ids of the invariants it can find broken, for reports.
     invariants: tuple[str, ...] = ()
 
     def after_event(self, world: World) -> None:
-        """After every event, whatever it was. Keep it cheap."""
+        """Called after every event. Keep it cheap."""
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        """After every revision of every store, before anybody learns of it."""
+        """Called after every revision of every store, before any machine learns of it."""
 
     def on_fact(self, world: World, fact: Any) -> None:
-        """After every fact that a performer stated."""
+        """Called after every fact that a performer stated."""
 
     def on_calm(self, world: World) -> None:
-        """Once, when all faults are healed and the time to settle begins."""
+        """Called once, when all faults are healed and the time to settle begins."""
 
     def at_end(self, world: World) -> None:
-        """Once, when the run is over: what had to come about has come about."""
+        """Called once, at the end of the run, to check what must have happened by then."""
 
     def violated(self, invariant: str, message: str) -> NoReturn:
         raise Violation(invariant, message)
 
 
 def overrides(checker: Checker, hook: str) -> bool:
-    """Whether the checker has a hook of its own."""
+    """Whether the checker overrides this hook."""
     return getattr(type(checker), hook) is not getattr(Checker, hook)
 
 
-class Sound(Checker):
-    """No record comes into quarantine in a world where nothing damages them: that is a bug."""
+class NothingQuarantined(Checker):
+    """In a world where nothing damages records, a record in quarantine is a bug."""
 
     invariants = (CRASHED,)
 
@@ -89,12 +89,11 @@ class Sound(Checker):
 
 
 class Settles(Checker):
-    """Liveness: something comes about within a time after the faults stopped, and stays.
+    """Liveness: a state is reached within a time after the faults stopped, and stays.
 
-    `missing` says in words what is missing, or None when all is well. It is asked once per
-    `every_ms` of virtual time from the deadline on, not after each event: a desired state may be
-    left for a moment by the very step that maintains it only if its author says so here, by a
-    longer `every_ms`.
+    `missing` describes what is missing, or returns None when the state is reached. It is called
+    every `every_ms` of virtual time from the deadline on, not after each event. A longer
+    `every_ms` allows a state that the step which maintains it leaves for a moment.
     """
 
     def __init__(

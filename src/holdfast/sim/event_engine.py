@@ -1,8 +1,8 @@
-"""Virtual time: the event heap, and those who look on after every event.
+"""Virtual time: the event heap, the trace, and the checkers that run after every event.
 
-An event is (true time in µs, number, handler, a, b). Numbers are given in the order of posting and
-break ties, so the order of events depends on nothing but the seed and the plan. The loop takes some
-hundred thousand events a second, which is why it is written flat and why an event carries two plain
+An event is (true time in µs, number, handler, a, b). Numbers increase in the order of posting and
+break ties, so the order of events depends only on the seed and the plan. The loop handles several
+hundred thousand events a second; that is why it is written flat and why an event carries two plain
 arguments instead of a closure.
 """
 
@@ -20,23 +20,23 @@ from holdfast.sim.check import LIVELOCK, Checker, Commit, Violation, overrides
 # The trace of a run and its digest.
 #
 # Two runs are the same run when their digests are equal. Every step of a machine and every commit
-# adds one canonical line: when, who, what kind of stimulus, how many effects; keys and a checksum
-# of the values for a commit. Hashing is done in bulk, because it happens millions of times a
-# minute.
+# adds one canonical line: the time, the machine, the type of the stimulus, the number of effects;
+# for a commit its keys and a checksum of the values. Lines are hashed in bulk, because there are
+# millions of them a minute.
 #
 # A full trace spells out stimuli and effects as well. It is several times slower, so a run is first
-# made without, and a failing one is repeated with it: the same seed tells the same story.
+# made without it, and a failing run is repeated with it: the same seed gives the same run.
 
-# So many lines are joined and hashed at once.
+# Lines that are joined and hashed at once.
 _BULK_LINES = 8_192
-# A story keeps so many of the last lines of a full trace.
+# The last lines of a full trace that a report shows.
 TAIL_LINES_MAX = 60
-# A line of a story longer than this hides the others.
+# A longer line in a report would hide the others.
 _LINE_CHARS_MAX = 400
 
 
 class Trace:
-    """Collects lines; `digest` may be asked for at any time."""
+    """Collects lines; `digest` may be called at any time."""
 
     def __init__(self, *, full: bool = False, keep_text: bool = False) -> None:
         self.full = full
@@ -63,12 +63,12 @@ class Trace:
     def flush(self) -> None:
         if self.lines:
             self.lines.append("")
-            # A lone surrogate in a body must not stop the run that is to show it.
+            # A lone surrogate in a body must not stop the run that shows it.
             self._hash.update("\n".join(self.lines).encode(errors="surrogatepass"))
             self.lines.clear()
 
     def digest(self) -> str:
-        """Of all lines so far. A full trace has another digest than a short one."""
+        """The digest of all lines so far. A full trace has another digest than a short one."""
         self.flush()
         return self._hash.hexdigest()
 
@@ -81,7 +81,7 @@ class Trace:
         return "\n".join(self._text or ())
 
 
-# So many events in a row must take at least a millisecond of virtual time.
+# This number of events must take at least a millisecond of virtual time.
 _CHUNK_EVENTS = 100_000
 _CHUNK_LEAST_US = 1_000
 
@@ -96,7 +96,7 @@ class Engine:
         self.now_us = 0
         self.events = 0
         self.trace = Trace(full=full_trace, keep_text=keep_text)
-        # How many disturbances really took place, by kind.
+        # How many faults took place, by kind.
         self.injected: dict[str, int] = {}
         self.checkers: list[Checker] = []
         self._heap: list[tuple[int, int, Handler, Any, Any]] = []
@@ -106,13 +106,13 @@ class Engine:
         self._on_fact: list[Callable[[Any, Any], None]] = []
 
     def post(self, at_us: int, handler: Handler, a: Any, b: Any) -> int:
-        """Have `handler(number, a, b)` called at a true time; returns the event's number."""
+        """Call `handler(number, a, b)` at a true time; returns the event's number."""
         number = next(self._numbers)
         heappush(self._heap, (at_us, number, handler, a, b))
         return number
 
     def run_until(self, until_us: int) -> None:
-        """Take events in order up to and including this time."""
+        """Handle events in order up to and including this time."""
         heap, after_event = self._heap, self._after_event
         while True:
             began_us = self.now_us
@@ -136,7 +136,7 @@ class Engine:
                 raise Violation(LIVELOCK, f"{_CHUNK_EVENTS} events within a millisecond")
 
     def check(self, *checkers: Checker) -> None:
-        """Add checkers; each is called through the hooks that it overrides and no others."""
+        """Add checkers; each is called only through the hooks that it overrides."""
         for checker in checkers:
             self.checkers.append(checker)
             if overrides(checker, "after_event"):
@@ -147,11 +147,11 @@ class Engine:
                 self._on_fact.append(checker.on_fact)
 
     def checker(self, kind: type[C]) -> C:
-        """The checker of this class, for scenarios that look at what it counted."""
+        """The checker of this class, for scenarios that read what it counted."""
         return next(checker for checker in self.checkers if isinstance(checker, kind))
 
     def inject(self, kind: str) -> None:
-        """Count a disturbance that really took place."""
+        """Count a fault that took place."""
         self.injected[kind] = self.injected.get(kind, 0) + 1
 
     def fact(self, fact: Any) -> None:
@@ -164,7 +164,7 @@ class Engine:
             hook(self, fact)
 
     def committed(self, commit: Commit) -> None:
-        """A store has a new revision; nobody has learnt of it yet."""
+        """Run the commit hooks: a store has a new revision that no machine has seen yet."""
         for hook in self._on_commit:
             hook(self, commit)
 

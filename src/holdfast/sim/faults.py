@@ -1,8 +1,8 @@
-"""Strikes a world with the faults of its plan, and heals them.
+"""Injects the faults of a plan into a world, and heals them.
 
-What each kind does is told in `fault_kinds`; a room with faults of its own (a policy changed in
-flight, a person's override during a repair) adds kinds with `Faults.add`. Faults are counted where
-they take place: a lossy minute counts the messages that it lost.
+The first part of this module defines what each kind does. A world with faults of its own (a policy
+changed in flight, an operator's override during a repair) adds kinds with `Faults.add`. Faults are
+counted where they take effect: a lossy minute counts the messages that it lost.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from holdfast.sim.world import World
 
 
-# The kinds of faults that every world knows, and how each heals.
-#
-# `KINDS` at the end is the whole vocabulary of plans; `faults` strikes with it.
+# The kinds of faults that every world has, and how each heals. `KINDS` below lists all of them.
 
 Heal = Callable[[], None]
 Strike = Callable[["World", Fault], Heal | None]
@@ -34,10 +32,11 @@ STORE = "store"
 
 
 class FaultKind(NamedTuple):
-    """One kind of fault: the scope of its targets, and what makes it so and returns what undoes it.
+    """One kind of fault: the scope of its targets, and a function that injects it.
 
-    `counted` is False where single messages, requests or crashes are counted as they take place.
-    `paired` kinds strike the ways between two hosts, or between one and everyone ("*").
+    `strike` returns the function that heals the fault, or None if it needs none. `counted` is
+    False where single messages, requests or crashes are counted as they take place. `paired` kinds
+    strike the paths between two hosts, or between one host and all others ("*").
     """
 
     scope: str
@@ -62,8 +61,8 @@ def _crash(world: World, fault: Fault) -> None:
 def _pause(world: World, fault: Fault) -> None:
     """Now, or `amount` effects later, or at the `nth` effect ever.
 
-    Between two effects of one step is where a pause hurts most: what was decided long ago is done
-    now.
+    A pause between two effects of one step is the hardest case: the rest of an old decision is
+    carried out much later.
     """
     cell = world.cells[fault.target]
     if fault.nth or fault.amount:
@@ -80,21 +79,21 @@ def _reboot(world: World, fault: Fault) -> Heal:
 
 
 def _freeze(world: World, fault: Fault) -> Heal:
-    """With `amount` 1 the clock stands still as well, as under a hypervisor."""
+    """With `amount` 1 the clock stops as well, as under a hypervisor."""
     host = world.hosts[fault.target]
     world.freeze(host, clock_stops=fault.amount == 1)
     return lambda: world.thaw(host)
 
 
 def _clock_rate(world: World, fault: Fault) -> None:
-    """The clock runs `amount` parts per million fast, for good: that is its crystal."""
+    """The clock runs `amount` parts per million fast, for good: crystals do not heal."""
     host = world.hosts[fault.target]
     host.clock.set_rate(world.now_us, fault.amount)
     world.timers.rewind(host)
 
 
 def _clock_step(world: World, fault: Fault) -> Heal:
-    """The wall clock jumps by `amount` ms until somebody sets it right."""
+    """The wall clock jumps by `amount` ms until the fault heals."""
     host = world.hosts[fault.target]
     step_us = fault.amount * 1000
     host.clock.wall_offset_us += step_us
@@ -117,7 +116,7 @@ def _hosts(world: World, name: str) -> frozenset[str] | None:
     if name in world.cells:
         return frozenset((world.cells[name].host.name,))
     region = frozenset(host.name for host in world.hosts.values() if host.region == name)
-    invariant(region, f"{name} is neither a host nor a machine nor a region")
+    invariant(region, f"{name!r} in a plan is not a host, machine or region")
     return region
 
 
@@ -137,7 +136,7 @@ def _two_way(kind: str) -> Strike:
 
 
 def _cut(world: World, fault: Fault) -> Heal:
-    """One way only: what the target sends does not arrive."""
+    """Cut one direction: what the target sends does not arrive."""
     there, back = _hosts(world, fault.target), _hosts(world, fault.peer or "*")
     return world.network.lay(PathFault("cut", there, back))
 
@@ -163,20 +162,20 @@ def _store_trouble(field: str, *, is_time: bool = False) -> Strike:
 
 
 def _sum_up(store: SimStore) -> None:
-    """Of two troubles of a kind the worse one counts."""
+    """Combine the active faults; of two faults on one field the worse one counts."""
     store.trouble = StoreTrouble() if store.troubles else None
     for field, value in store.troubles:
         setattr(store.trouble, field, max(value, getattr(store.trouble, field)))
 
 
 def _store_compact(world: World, fault: Fault) -> None:
-    """Only the last `amount` revisions stay readable."""
+    """Compact the store, so that only the last `amount` revisions stay readable."""
     keyspace = world.stores[fault.target].keyspace
     keyspace.compact(max(keyspace.compacted, keyspace.revision - fault.amount))
 
 
 def _crash_author(world: World, fault: Fault) -> None:
-    """Whoever makes the `nth` revision crashes before it hears of it."""
+    """The machine that writes the `nth` revision crashes before it receives the answer."""
     world.stores[fault.target].crash_author_at[fault.nth] = fault.for_ms
 
 
@@ -184,7 +183,7 @@ def _crash_author(world: World, fault: Fault) -> None:
 
 
 def _watch_hold(world: World, fault: Fault) -> None:
-    """A stale view: nothing is delivered for a while, from now or from the `nth` delivery on."""
+    """A stale view: deliver nothing for a while, from now or from the `nth` delivery on."""
     cell = world.cells[fault.target]
     if fault.nth:
         cell.holds[fault.nth] = fault.for_ms * 1000
@@ -197,7 +196,7 @@ def _watch_expire(world: World, fault: Fault) -> None:
 
 
 def _delivery(kind: str) -> Strike:
-    """Strikes the `nth` delivery ever, or `amount` in a thousand for a while."""
+    """Strike the `nth` delivery ever, or `amount` in a thousand for a while."""
 
     def strike(world: World, fault: Fault) -> Heal | None:
         cell = world.cells[fault.target]
@@ -251,7 +250,7 @@ KINDS: dict[str, FaultKind] = {
 
 
 class Faults:
-    """Strikes a world with faults and heals them."""
+    """Injects faults into a world and heals them."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -259,11 +258,11 @@ class Faults:
         self._active: dict[int, Heal] = {}
 
     def add(self, name: str, kind: FaultKind) -> None:
-        invariant(name not in self.kinds, f"there is a fault {name} already")
+        invariant(name not in self.kinds, f"fault kind {name!r} exists already")
         self.kinds[name] = kind
 
     def aims(self) -> dict[str, Aim]:
-        """What each kind can strike in this world as it stands, for drawing plans."""
+        """The possible targets of each kind in this world, for drawing plans."""
         world = self._world
         names = {
             MACHINE: tuple(world.cells),
@@ -274,15 +273,15 @@ class Faults:
         regions = dict.fromkeys(host.region for host in world.hosts.values() if host.region)
         aims = {}
         for name, kind in self.kinds.items():
-            # What strikes a way between two can also strike the ways of a whole region.
+            # A fault on the path between two hosts can also strike all paths of a region.
             also = tuple(regions) if kind.paired else ()
             aims[name] = Aim(names[kind.scope] + also, kind.paired)
         return aims
 
     def schedule(self, fault: Fault) -> None:
-        invariant(fault.kind in self.kinds, f"no kind of fault is named {fault.kind}")
+        invariant(fault.kind in self.kinds, f"unknown fault kind {fault.kind!r}")
         if fault.nth:
-            # It strikes at a point, not at a time, and the first point may be the very first event.
+            # It strikes at a point, not at a time, and that may be the very first event.
             self.kinds[fault.kind].strike(self._world, fault)
         else:
             self._world.post(fault.at_ms * 1000, self._strike, fault, None)
@@ -304,7 +303,7 @@ class Faults:
             heal()
 
     def heal_all(self) -> None:
-        """End every fault, planned or active, and start whatever is down."""
+        """End every fault, planned or active, and start all machines that are down."""
         world = self._world
         while self._active:
             self._active.pop(next(iter(self._active)))()

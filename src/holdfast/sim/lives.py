@@ -1,13 +1,12 @@
 """Computers, machines and their lives.
 
-This is the part of a world that knows machines; `world` adds the network and the stores. Everything
-that a machine asks for goes through `performers`, a table from the type of an effect to the
-function that performs it: `calls`, `streams`, `storage` and `watches` fill in theirs, a room with
-effects of its own adds them with `perform`. A performer never calls a machine: it posts an event.
-Nothing here iterates a set.
+This part of a world runs machines; `world` adds the network and the stores. Every effect of a
+machine goes through `performers`, a table from the type of an effect to the function that performs
+it. `calls`, `streams` and `storage` register theirs; a world with effects of its own registers them
+with `perform`. A performer never calls a machine: it posts an event. Nothing here iterates a set.
 
-A crash loses a machine's memory, its timers and the answers under way to it; what it sent before
-travels on. A pause loses nothing: stimuli wait in the cell's inbox and arrive late.
+A crash loses a machine's memory, its timers and the answers under way to it; messages that it sent
+before still arrive. A pause loses nothing: stimuli wait in the cell's inbox and arrive late.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ from holdfast.sim.timers import Timers
 from holdfast.sim.virtual_clock import WALL_ORIGIN_US, HostClock
 from holdfast.sim.virtual_network import Network
 
-# A computer has been up for at most so long when a run begins.
+# The longest uptime of a computer when a run begins.
 _UPTIME_MAX_US = 30 * 24 * 3_600_000_000
 
 Performer = Callable[[Cell, Any], None]
 
 
 class Performers(dict[type, Performer]):
-    """A type without a performer is a mistake of the world's author, told in a sentence."""
+    """A table of performers that reports an effect type without one as a bug of the world."""
 
     def __missing__(self, effect_type: type) -> Performer:
-        raise InvariantBroken(f"nobody in this world performs {effect_type.__name__}")
+        raise InvariantBroken(f"this world has no performer for {effect_type.__name__}")
 
 
 class _NoTokens:
-    """For machines without a store."""
+    """Refuses tokens to machines without a store."""
 
     def new_token(self) -> str:
         raise InvariantBroken("a machine without a store asked for a token")
@@ -66,21 +65,21 @@ class Lives(Engine):
         self.cells: dict[str, Cell] = {}
         self.network = Network(seed, self.inject)
         self.performers = Performers()
-        # Where machines get tokens from, by the name of their store.
+        # The source of tokens for machines, by the name of their store.
         self.tokens: dict[str, Tokens] = {}
         self.crash_hooks: list[Callable[[Cell], None]] = []
-        # Told when a computer has been switched off or on; `Host.up` says which.
+        # Called when a computer has been switched off or on; `Host.up` says which.
         self.power_hooks: list[Callable[[Host], None]] = []
         self.timers = Timers(self)
         self.perform(Wake, self.timers.wake)
         self.perform(Persist, self._persist)
-        # Evidence leaves the world: nobody in it acts on any.
+        # Archived records leave the world: no machine in it acts on them.
         self.perform(ArchiveRecord, lambda cell, effect: None)
 
     # Building ----------------------------------------------------------------------------------
 
     def rng(self, purpose: str) -> Random:
-        """A fresh stream for a purpose; ask once and keep it."""
+        """A new random stream for a purpose; call it once and keep the stream."""
         return stream(self.seed, purpose)
 
     def add_host(self, name: str, *, region: str = "") -> Host:
@@ -99,7 +98,7 @@ class Lives(Engine):
         identity: str | Identity | None = None,
         store: str | None = None,
     ) -> Cell:
-        """Add a machine and start it now. Without a host it gets a computer of its own name."""
+        """Add a machine and start it now. Without `host` it gets a computer of the same name."""
         invariant(name not in self.cells, f"machine {name} exists already")
         home = self.hosts.get(host or name) or self.add_host(host or name)
         cell = Cell(name, home, factory, identity or name, store)
@@ -109,20 +108,20 @@ class Lives(Engine):
         return cell
 
     def remove(self, cell: Cell) -> None:
-        """Take a machine out of the world for good, as when its process ended."""
+        """Remove a machine from the world for good, as when its process ended."""
         self.crash(cell)
         cell.host.cells.remove(cell)
         del self.cells[cell.name]
 
     def perform(self, effect_type: type, performer: Performer) -> None:
-        """Register who performs effects of a type."""
+        """Register the performer of an effect type."""
         invariant(effect_type not in self.performers, f"{effect_type.__name__} has a performer")
         self.performers[effect_type] = performer
 
     # Stimuli -----------------------------------------------------------------------------------
 
     def send(self, cell: Cell, stimulus: Any, after_us: int) -> None:
-        """Give a machine a stimulus later, unless its present life has ended by then."""
+        """Give a machine a stimulus later, unless its current life has ended by then."""
         self.post(self.now_us + after_us, self._send_event, (cell, cell.life), stimulus)
 
     def _send_event(self, _number: int, to: tuple[Cell, int], stimulus: Any) -> None:
@@ -131,7 +130,7 @@ class Lives(Engine):
             self.hand(cell, stimulus)
 
     def hand(self, cell: Cell, stimulus: Any) -> None:
-        """Give a machine a stimulus now; a paused one finds it when it wakes."""
+        """Give a machine a stimulus now; a paused machine handles it when it resumes."""
         if not cell.ready:
             if cell.machine is not None:
                 cell.inbox.append(stimulus)
@@ -147,7 +146,7 @@ class Lives(Engine):
         if trace.full:
             trace.detail(now_us, f"{cell.name} <- {stimulus!r}")
         else:
-            # The loop of events sees to it that they are hashed.
+            # The event loop flushes and hashes these lines.
             trace.lines.append(f"{now_us} {cell.name} {type(stimulus).__name__} {count}")
         if cell.burden is not None and self._occupy(cell, stimulus, effects):
             return
@@ -183,7 +182,7 @@ class Lives(Engine):
                 return
 
     def _occupy(self, cell: Cell, stimulus: Any, effects: Sequence[Any]) -> bool:
-        """Let a machine with a burden be busy; what it does about a stimulus is done after that."""
+        """Make a machine with a burden busy; its effects are performed when it is done."""
         burden_us = cell.burden(stimulus, effects) if cell.burden is not None else 0
         if burden_us <= 0:
             return False
@@ -198,7 +197,7 @@ class Lives(Engine):
             return
         cell.busy = False
         if cell.paused or cell.host.frozen:
-            # It was stopped in the midst of its work, and ends it when it goes on.
+            # It was paused during its work, and finishes it when it resumes.
             cell.unfinished = (*cell.unfinished, *effects)
         elif effects:
             self._perform_all(cell, effects)
@@ -213,7 +212,7 @@ class Lives(Engine):
     # Lives -------------------------------------------------------------------------------------
 
     def start_event(self, _number: int, cell: Cell, _: None) -> None:
-        """Start a machine unless it runs, its computer is down or it was removed."""
+        """Start a machine unless it runs already, its computer is down, or it was removed."""
         removed = self.cells.get(cell.name) is not cell
         if cell.machine is not None or not cell.host.up or removed:
             return
@@ -227,7 +226,7 @@ class Lives(Engine):
         self.hand(cell, Started(dict(cell.durable), cell.host.boot))
 
     def crash(self, cell: Cell, down_ms: int | None = None) -> None:
-        """End a life now; with `down_ms` a supervisor starts the next one after that time."""
+        """End a machine's life now; with `down_ms` a supervisor restarts it after that time."""
         if cell.machine is not None:
             self.note(f"{cell.name} crashes")
             cell.machine = None
@@ -243,7 +242,7 @@ class Lives(Engine):
             self.post(self.now_us + down_ms * 1000, self.start_event, cell, None)
 
     def pause_for(self, cell: Cell, for_ms: int) -> None:
-        """Hold a machine as SIGSTOP does, for a time. Pauses nest, and end with a life."""
+        """Pause a machine as SIGSTOP does, for a time. Pauses nest, and end with a crash."""
         cell.paused += 1
         self._see(cell)
         self.post(self.now_us + for_ms * 1000, self._resume_event, cell, cell.life)
@@ -260,7 +259,7 @@ class Lives(Engine):
             self._see(cell)
 
     def freeze(self, host: Host, *, clock_stops: bool = False) -> None:
-        """Hold a whole computer, with everything that runs on it. Freezes nest."""
+        """Pause a whole computer with everything that runs on it. Freezes nest."""
         host.frozen += 1
         if clock_stops:
             host.clock.stop(self.now_us)
@@ -271,13 +270,13 @@ class Lives(Engine):
         host.frozen -= 1
         if not host.frozen:
             host.clock.go(self.now_us)
-            # Alarms come first: whoever wakes finds what is overdue already done.
+            # Alarms come first: machines that resume find overdue work already done.
             self.timers.rewind(host)
         for cell in host.cells:
             self._see(cell)
 
     def shut_down(self, host: Host) -> None:
-        """Switch a computer off: its machines die, and whatever later rooms run on it."""
+        """Switch a computer off: its machines crash, and the power hooks stop everything else."""
         if host.up:
             self.note(f"{host.name} goes down")
             host.up = False
@@ -288,7 +287,7 @@ class Lives(Engine):
                 hook(host)
 
     def boot(self, host: Host) -> None:
-        """Switch a computer on: another boot, its monotonic clock at zero, its disk as it was."""
+        """Switch a computer on: a new boot, monotonic clock at zero, disk unchanged."""
         if not host.up:
             host.up = True
             host.boots += 1
@@ -299,14 +298,14 @@ class Lives(Engine):
                 self.post(self.now_us, self.start_event, cell, None)
 
     def _see(self, cell: Cell) -> None:
-        """Work out whether a machine can take stimuli, and hand it those that waited."""
+        """Update whether a machine can take stimuli, and give it those that waited."""
         runs = cell.machine is not None and not cell.paused and not cell.host.frozen
         cell.ready = runs and not cell.busy
         if cell.ready and cell.unfinished:
             effects, cell.unfinished = cell.unfinished, ()
             self._perform_one_by_one(cell, effects)
         while cell.burden is not None and cell.ready and cell.inbox:
-            # One after the other: each of them may keep it busy.
+            # One at a time: each of them may make it busy.
             self.hand(cell, cell.inbox.pop(0))
         if cell.ready and cell.inbox:
             waiting, cell.inbox = cell.inbox, []

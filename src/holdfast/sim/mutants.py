@@ -1,12 +1,12 @@
-"""Planted bugs: how well would the checkers find a mistake that nobody has made yet?
+"""Planted bugs: a measure of how well the checkers would find a new mistake.
 
 A mutant is a patch of the code under test, applied only inside a `with` block of the harness and
-undone after it. The product contains none. Each is run over seeds until a checker finds it; benign
-controls, patches that change the code but not what it promises, must never be found.
+undone after it. The product contains none. Each runs over seeds until a checker finds it. Benign
+controls, patches that change the code but not its behaviour, must never be found.
 
-Two ways to plant one: `swap` puts another object in the place of a function, method or constant;
-`rewrite` takes a function's own source, replaces a piece of text that must occur exactly once, and
-compiles it again. A rewrite that no longer finds its text fails, so a table of mutants cannot rot.
+There are two ways to plant one: `swap` replaces a function, method or constant with another object;
+`rewrite` replaces a piece of text in a function's source, which must occur exactly once, and
+compiles it again. A rewrite that no longer finds its text fails, so a stale mutant is noticed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import msgspec
 from holdfast.model.errors import invariant
 from holdfast.sim.run import Report, find, run
 
-# Modules in which a swapped object is looked for under the names that they imported it by.
+# Packages whose modules may have imported a swapped object by name.
 _ROOMS = ("holdfast", "tests")
 _PLAIN = (int, float, str, bytes, tuple, frozenset)
 
@@ -38,7 +38,7 @@ class Mutant(msgspec.Struct, frozen=True):
     """A planted bug, or with `benign` a change that must not be found."""
 
     name: str
-    # The mistake in a sentence, as its author would make it.
+    # The mistake, described in a sentence.
     mistake: str
     scenario: str
     plants: tuple[Plant, ...]
@@ -46,21 +46,21 @@ class Mutant(msgspec.Struct, frozen=True):
 
     @contextlib.contextmanager
     def planted(self) -> Iterator[None]:
-        """Apply all its patches for the time of a block."""
+        """Apply all its patches inside a `with` block."""
         with contextlib.ExitStack() as stack:
             for plant in self.plants:
                 stack.callback(plant())
             yield
 
     def run(self, seed: int, *, tell: bool = False) -> Report:
-        # A module that is first imported while a patch is there would keep the patched names.
+        # A module that is first imported while a patch is applied would keep the patched names.
         scenario = find(self.scenario)
         with self.planted():
             return run(scenario, seed, tell=tell)
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What a search came to. `seeds` is how many were needed, or tried in vain."""
+    """The result of a search. `seeds` is how many were needed, or tried without success."""
 
     mutant: str
     benign: bool
@@ -109,12 +109,12 @@ def load(path: Path) -> list[Finding]:
 
 
 def table(findings: Sequence[Finding]) -> str:
-    """For people: mutant, the invariant that found it, seeds needed."""
+    """A text table: mutant, the invariant that found it, seeds needed."""
     rows = [("mutant", "found by", "seeds", "at seed", "")]
     for finding in findings:
         seed = "–" if finding.seed is None else str(finding.seed)
         kind = "benign" if finding.benign else ""
-        verdict = kind if finding.is_expected() else f"{kind} NOT AS HOPED".strip()
+        verdict = kind if finding.is_expected() else f"{kind} UNEXPECTED".strip()
         found_by = finding.invariant or "–"
         rows.append((finding.mutant, found_by, str(finding.seeds), seed, verdict))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
@@ -125,7 +125,7 @@ def table(findings: Sequence[Finding]) -> str:
 
 
 def swap(target: str, replacement: Any) -> Plant:
-    """Put another object in the place of `module:name` or `module:Class.name`."""
+    """Replace `module:name` or `module:Class.name` with another object."""
 
     def plant() -> Undo:
         owner, name, original = _resolve(target)
@@ -146,7 +146,7 @@ def rewrite(target: str, old: str, new: str) -> Plant:
 
 
 def _resolve(target: str) -> tuple[Any, str, Any]:
-    """The owner of an attribute, its name, and what stands there now (unbound)."""
+    """The owner of an attribute, its name, and its current value (unbound)."""
     module_name, _, path = target.partition(":")
     owner: Any = importlib.import_module(module_name)
     *outer, name = path.split(".")
@@ -169,9 +169,9 @@ def _recompile(target: str, original: Any, old: str, new: str) -> Any:
 
 
 def _rebind(owner: Any, name: str, original: Any, replacement: Any) -> Undo:
-    """Bind a name anew, also in the modules that imported the original by name.
+    """Rebind a name, also in the modules that imported the original by name.
 
-    A number or a text is the same object wherever it occurs, so of those only the name counts.
+    Equal numbers and strings may be the same object, so for these the name must match as well.
     """
     bound = [(owner, name)]
     is_plain = isinstance(original, _PLAIN)

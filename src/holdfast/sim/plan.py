@@ -1,8 +1,8 @@
-"""What is done to a world, as data: faults that strike it and acts of its users.
+"""A plan as data: the faults that strike a world and the acts of its users.
 
-A plan is drawn from a seed by `draw`, or written by hand, or saved by a failing run and made
-smaller by `shrink`. Whatever disturbs a run is either in its plan or drawn from the seed's streams,
-so (world, seed, plan) is all it takes to repeat it.
+A plan is drawn from a seed by `draw`, written by hand, or saved by a failing run and made smaller
+by `shrink`. Everything that disturbs a run is either in its plan or drawn from the seed's streams,
+so (world, seed, plan) is enough to repeat it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _FAULTS_MAX = 100_000
 class Fault(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, order=True
 ):
-    """One fault. What target, peer and amount mean is the kind's business (see `faults`).
+    """One fault. Its kind defines what target, peer and amount mean (see `faults`).
 
-    With `nth` it strikes not by the clock but at that very point, counted from the beginning: the
-    nth effect of a machine, the nth revision of a store, the nth delivery of a watch.
+    With `nth` it strikes not at a time but at a point, counted from the start of the run: the nth
+    effect of a machine, the nth revision of a store, the nth delivery of a watch.
     """
 
     at_ms: int
@@ -40,7 +40,7 @@ class Fault(
 
 
 class Act(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user does: the machine of this name is prompted with the body, which is JSON."""
+    """An act of a user: the machine of this name is prompted with the body, which is JSON."""
 
     at_ms: int
     target: str
@@ -48,13 +48,13 @@ class Act(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Prompted(msgspec.Struct, frozen=True):
-    """The stimulus of an act. Only machines that stand for people take it."""
+    """The stimulus of an act. Only machines that simulate users take it."""
 
     body: Any
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that is done to one run. After `faults_ms` all faults are healed."""
+    """All faults and acts of one run. After `faults_ms` all faults are healed."""
 
     faults_ms: int
     settle_ms: int
@@ -66,13 +66,13 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Hazard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How often a kind of fault strikes, how long and how hard.
+    """How often a kind of fault strikes, for how long and how hard.
 
-    `only` and `peers` narrow the targets to names that begin so; "*" as a peer stands for everyone
-    else. `share` is the part of all seeds that see this hazard at all: seeds with few kinds of
-    faults reach states that the others, busy recovering, never do. With `amounts` each fault has
-    one of these instead of something between the two bounds of `amount`. With `alone` no two faults
-    of this kind last at the same time.
+    `only` and `peers` restrict the targets to names with this prefix; "*" as a peer means all
+    others. `share` is the part of all seeds that have this hazard at all: seeds with few kinds of
+    faults reach states that the others, busy recovering, never reach. With `amounts` each fault
+    has one of these values instead of one between the two bounds of `amount`. With `alone` no two
+    faults of this kind are active at the same time.
     """
 
     kind: str
@@ -86,14 +86,14 @@ class Hazard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     alone: bool = False
 
 
-# How far calendars are wrong: a time zone's worth of minutes, a day, a board without a battery.
+# How far a wall clock is wrong: some minutes, a day, a board without a battery.
 CALENDAR_STEPS_MS = tuple(
     sign * step for step in (300_000, 86_400_000, 40 * 86_400_000) for sign in (1, -1)
 )
 
 
 def calendar_steps(per_hour: float, only: str = "", *, share: float = 0.6) -> Hazard:
-    """The calendar of one computer at a time is set wrong, and after a while right again."""
+    """The wall clock of one computer at a time is set wrong, and corrected after a while."""
     for_ms = 1_000, 60_000
     return Hazard(
         "clock_step",
@@ -107,7 +107,7 @@ def calendar_steps(per_hour: float, only: str = "", *, share: float = 0.6) -> Ha
 
 
 class Aim(msgspec.Struct, frozen=True):
-    """What a kind of fault can strike in a world: these names, or with `paired` two of them."""
+    """The targets of a kind of fault in a world: these names, or with `paired` two of them."""
 
     names: tuple[str, ...]
     paired: bool
@@ -122,7 +122,7 @@ def draw(
     settle_ms: int,
     acts: Sequence[Act] = (),
 ) -> Plan:
-    """Draw a plan. `aims` has what each kind of fault can strike."""
+    """Draw a plan. `aims` has the possible targets of each kind of fault."""
     faults: list[Fault] = []
     for hazard in hazards:
         faults.extend(_strikes(seed, hazard, aims[hazard.kind], faults_ms))
@@ -134,7 +134,7 @@ def draw(
 
 
 def _one_at_a_time(kind: str, faults: list[Fault]) -> list[Fault]:
-    """Without the faults of a kind that begin while another one of it lasts."""
+    """Remove the faults of a kind that begin while another one of it is active."""
     kept: list[Fault] = []
     free_ms = 0
     for fault in faults:
@@ -175,30 +175,29 @@ def _amount(rng: Random, hazard: Hazard) -> int:
 
 
 def _peer(rng: Random, hazard: Hazard, aim: Aim, target: str) -> str:
-    """Half of all pairs are one against everyone; the rest single out two."""
+    """Half of all pairs are one host against all others; the rest are two hosts."""
     others = [name for name in aim.names if name != target and name.startswith(hazard.peers)]
     if rng.random() < 0.5 or not others:
         return "*"
     return pick(rng, others)
 
 
-# Requests that take effect long after their senders have turned to other things.
+# Requests that take effect long after their senders stopped waiting for them.
 #
-# Every world with servers has these hazards: what a paused server held comes when it wakes, and
-# what a network held comes whenever it likes, longer after than any time-out, once or beside the
-# first.
+# Every world with servers has these hazards: a paused server handles a request when it resumes, and
+# a network delivers one later than any time-out, as the only copy or as a second one.
 
-# So long a server stands still: longer than any time-out, and than most leases.
+# How long a server is paused: longer than any time-out, and than most leases.
 PAUSED_MS = (20_000, 60_000)
 
 
 def late_requests(share: float) -> Hazard:
-    """What a network held, in this part of all seeds: for worlds that pause servers themselves."""
+    """Late copies from the network, in this share of seeds: for worlds that pause servers."""
     return Hazard("late", 60, for_ms=(2_000, 60_000), amount=(20, 300), share=share)
 
 
 def lateness(share: float) -> tuple[Hazard, ...]:
-    """These hazards in this part of all seeds."""
+    """Paused servers and late copies, in this share of all seeds."""
     return (
         Hazard("pause", 60, for_ms=PAUSED_MS, amount=(1, 40), only="server", share=share),
         late_requests(share),
@@ -206,5 +205,5 @@ def lateness(share: float) -> tuple[Hazard, ...]:
 
 
 LATENESS = lateness(0.5)
-# For worlds that have another matter, and show it best where nothing else goes wrong.
+# For worlds whose own faults show best where little else goes wrong.
 SELDOM_LATE = lateness(0.25)

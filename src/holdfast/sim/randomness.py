@@ -1,7 +1,7 @@
 """Streams of random numbers, one per purpose.
 
-Each stream is derived from the run's seed and the name of its purpose. So a new purpose, or one
-more draw in an old one, does not shift what the others draw: a seed keeps its meaning while the
+Each stream is derived from the run's seed and the name of its purpose. A new purpose, or one more
+draw in an old one, does not shift what the others draw: a seed keeps its meaning while the
 simulator grows, and a plan from which one fault is removed stays close to the run it came from.
 """
 

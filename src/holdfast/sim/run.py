@@ -1,9 +1,9 @@
-"""One run: a scenario and a seed in, what happened out.
+"""One run: takes a scenario and a seed, and returns a report.
 
-A scenario says how to build a world, which hazards it lives with and for how long. `run` draws a
-plan from the seed (or takes one that was saved), lets the faults strike, heals them, lets the world
-settle, and asks the checkers at every point. A run that breaks a promise is made once more with a
-full trace, so that its report tells the story.
+A scenario defines how to build a world, its hazards and their duration. `run` draws a plan from the
+seed (or takes a saved one), injects the faults, heals them, lets the world settle, and calls the
+checkers throughout. A run that breaks an invariant is repeated with a full trace, whose last lines
+go into the report.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from random import Random
 import msgspec
 
 from holdfast.model.errors import InvariantBroken, invariant
-from holdfast.sim.check import CRASHED, Sound, Violation
+from holdfast.sim.check import CRASHED, NothingQuarantined, Violation
 from holdfast.sim.plan import Act, Hazard, Plan, draw
 from holdfast.sim.randomness import stream
 from holdfast.sim.world import World
 
-# So many new objects between two searches for cycles; Python's own is 700.
+# New objects between two searches for cycles; Python's default is 700.
 _OBJECTS_PER_COLLECTION = 20_000
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """A kind of world. `name` is where others find it: `module:ATTRIBUTE`."""
+    """A kind of world. `name` is where it is defined: `module:ATTRIBUTE`."""
 
     name: str
     build: Callable[[World], None]
@@ -36,7 +36,7 @@ class Scenario(msgspec.Struct, frozen=True):
     settle_ms: int = 180_000
     # What users do, drawn from a stream of the seed.
     script: Callable[[Random], Sequence[Act]] | None = None
-    # Whether records are damaged on purpose; otherwise none may come into quarantine.
+    # Whether records are damaged on purpose; otherwise none may be quarantined.
     damages: bool = False
 
 
@@ -49,14 +49,14 @@ class BrokenInvariant(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What happened in one run."""
+    """The result of one run."""
 
     scenario: str
     seed: int
     digest: str
     events: int
     virtual_ms: int
-    # Disturbances that really took place, by kind.
+    # Faults that took place, by kind.
     injected: dict[str, int]
     broken: BrokenInvariant | None = None
     tail: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Report(msgspec.Struct, frozen=True):
         return sum(self.injected.values())
 
     def describe(self, command: str) -> str:
-        """The report of a violation for a person, ending with the command that repeats it."""
+        """The report as text; a violation ends with the command that repeats the run."""
         if self.broken is None:
             return f"{self.scenario} seed {self.seed}: {self.events} events, digest {self.digest}"
         broken = self.broken
@@ -76,7 +76,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def find(name: str) -> Scenario:
-    """The scenario of this name, wherever it is defined."""
+    """Import the scenario `module:ATTRIBUTE`."""
     module, _, attribute = name.partition(":")
     found = getattr(importlib.import_module(module), attribute or "SCENARIO")
     invariant(isinstance(found, Scenario), f"{name} is not a scenario")
@@ -85,7 +85,7 @@ def find(name: str) -> Scenario:
 
 
 def invariants_of(scenario: Scenario) -> tuple[str, ...]:
-    """The ids of everything that the checkers of this scenario can find broken."""
+    """The ids of all invariants that the checkers of this scenario check."""
     world = World(0)
     scenario.build(world)
     ids = (name for checker in world.checkers for name in checker.invariants)
@@ -93,7 +93,7 @@ def invariants_of(scenario: Scenario) -> tuple[str, ...]:
 
 
 def draw_plan(scenario: Scenario, seed: int) -> Plan:
-    """The plan that the seed means for this scenario."""
+    """The plan of this seed for this scenario."""
     world = World(seed)
     scenario.build(world)
     return _draw(scenario, world)
@@ -119,14 +119,14 @@ def run(
     full_trace: bool = False,
     tell: bool = True,
 ) -> Report:
-    """Run once. With `tell`, a violation's story is fetched by a second run with a full trace."""
+    """Run once. With `tell`, a violation is run again with a full trace, for the report."""
     world = World(seed, full_trace=full_trace)
     broken = attempt(scenario, world, plan)
     if broken is not None and tell and not full_trace:
         traced = run(scenario, seed, plan, full_trace=True)
         tail = traced.tail
         if traced.broken != broken:
-            # Both runs are functions of the same three things; if they differ, one of them is not.
+            # Both runs have the same inputs; if they differ, something reads another input.
             tail = (f"not deterministic: with a full trace it was {traced.broken}", *tail)
     else:
         tail = world.trace.tail() if broken is not None else ()
@@ -143,7 +143,7 @@ def run(
 
 
 def attempt(scenario: Scenario, world: World, plan: Plan | None = None) -> BrokenInvariant | None:
-    """Play in a world of the caller's, who can look at it afterwards; what broke, if anything."""
+    """Run in the caller's world, which it can inspect afterwards; returns what broke, if any."""
     try:
         play(scenario, world, plan)
     except Violation as violation:
@@ -154,10 +154,10 @@ def attempt(scenario: Scenario, world: World, plan: Plan | None = None) -> Broke
 
 
 def play(scenario: Scenario, world: World, plan: Plan | None = None) -> None:
-    """Build a world, disturb it, let it settle. Raises Violation."""
+    """Build a world, inject the faults, let it settle. Raises Violation."""
     scenario.build(world)
     if not scenario.damages:
-        world.check(Sound())
+        world.check(NothingQuarantined())
     if plan is None:
         plan = _draw(scenario, world)
     world.follow(plan)
@@ -170,7 +170,7 @@ def play(scenario: Scenario, world: World, plan: Plan | None = None) -> None:
 
 @contextmanager
 def _collect_seldom() -> Iterator[None]:
-    """Look for cycles less often while a world runs: it makes many objects and few cycles."""
+    """Search for cycles less often while a world runs: it makes many objects and few cycles."""
     usual = gc.get_threshold()
     gc.set_threshold(_OBJECTS_PER_COLLECTION, *usual[1:])
     try:

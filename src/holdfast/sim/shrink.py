@@ -1,9 +1,9 @@
-"""A failing plan made small, so that a person can read why it fails.
+"""Makes a failing plan small, so that a person can read why it fails.
 
-Delta debugging: leave out parts of the faults and acts, halves first and single ones last, and keep
-whatever still breaks the same promise. Then the phases and durations are cut. A run with fewer
-faults draws differently from the seed's streams, so this is a search, not a proof: the result is
-small, not smallest, and always a plan that was seen to fail.
+This is delta debugging: leave out parts of the faults and acts, halves first and single ones last,
+and keep each plan that still breaks the same invariant. Then phases and durations are cut. A run
+with fewer faults draws differently from the seed's streams, so this is a search, not a proof: the
+result is small, not smallest, and always a plan that was seen to fail.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from holdfast.sim.plan import Act, Fault, Plan
 from holdfast.sim.run import BrokenInvariant, Report, Scenario, run
 
-# A shrunk plan has at most so many entries, or is reported as one that could not be shrunk so far.
+# A plan with more entries than this after the search counts as one that could not be shrunk.
 ENTRIES_GOAL = 50
 # Runs that a search may cost.
 RUNS_MAX = 400
@@ -44,7 +44,7 @@ def shrink(
     runs_max: int = RUNS_MAX,
     runner: Callable[[Scenario, int, Plan], Report] | None = None,
 ) -> Shrunk:
-    """Search for a small plan that breaks the same promise under the same seed."""
+    """Search for a small plan that breaks the same invariant under the same seed."""
 
     def trial(candidate: Plan) -> BrokenInvariant | None:
         if runner is not None:
@@ -57,7 +57,7 @@ def shrink(
     search.shorten()
     search.leave_out()
     search.cut_end()
-    # Whoever mends the fault replays this plan to the end, with the whole time to settle.
+    # After a fix this plan is replayed to the end, which needs the whole time to settle.
     whole = msgspec.structs.replace(search.plan, settle_ms=plan.settle_ms)
     return Shrunk(whole, search.broken, search.runs)
 
@@ -71,7 +71,7 @@ class _Search:
         self.runs = 0
 
     def _accept(self, candidate: Plan) -> bool:
-        """Try a plan and take it if it breaks the same promise."""
+        """Try a plan and keep it if it breaks the same invariant."""
         if self.runs >= self._runs_max or candidate == self.plan:
             return False
         self.runs += 1
@@ -82,7 +82,7 @@ class _Search:
         return True
 
     def cut_end(self) -> None:
-        """Drop what comes after the break: it cannot have caused it."""
+        """Drop what comes after the violation: it cannot have caused it."""
         plan, end_ms = self.plan, self.broken.at_ms
         if end_ms >= plan.faults_ms:
             # Broken in the time to settle: every fault may matter, the rest of that time does not.
@@ -99,7 +99,7 @@ class _Search:
         )
 
     def leave_out(self) -> None:
-        """Leave out runs of entries, long ones first."""
+        """Leave out consecutive entries, long stretches first."""
         length = max(1, len(self._entries()) // 2)
         while self.runs < self._runs_max:
             removed = self._leave_out_runs_of(length)

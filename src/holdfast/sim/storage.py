@@ -1,9 +1,9 @@
 """Txn, Range and FateOf against simulated stores.
 
-The real `Keyspace` decides; this file only puts distance and trouble around it: a request travels
-to the store's host, is executed there at once, and its answer travels back. Either way may lose or
-delay it, so a transaction may commit though its caller hears nothing, or long after its caller gave
-up or crashed. Watches are in `watches`.
+The real `Keyspace` decides; this module adds the network and faults around it: a request travels to
+the store's host, is executed there at once, and its answer travels back. Both directions may lose
+or delay it, so a transaction may commit though its caller gets no answer, or long after its caller
+gave up or crashed. Watches are in `streams`.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from holdfast.sim.lives import Lives
 from holdfast.sim.randomness import between
 from holdfast.store.memory import Keyspace
 
-# History beyond this is compacted as a store's operator would, or long runs would only grow.
+# Older history is compacted, as an operator would do; otherwise long runs would only grow.
 KEEP_REVISIONS = 20_000
 
 
 class StoreTrouble(msgspec.Struct):
-    """What the active faults of one store amount to; shares are in a thousand requests."""
+    """The sum of the active faults of one store; shares are per thousand requests."""
 
-    # Further time that each request takes.
+    # Additional time that each request takes.
     slow_ms: int = 0
-    # Refused outright: certainly not done.
+    # Refused: certainly not done.
     fail_permille: int = 0
     # Done, and the answer lost.
     mute_permille: int = 0
-    # Under way for longer than anybody waits, and then done.
+    # Under way for longer than the caller waits, and then done.
     late_permille: int = 0
-    # Nothing is done before this time; then everything that waited is, in order.
+    # No request is executed before this time; then all that waited are, in order.
     stalled_until_us: int = 0
 
 
@@ -53,20 +53,20 @@ class SimStore:
         self.keyspace = keyspace
         # Whether its watches are those of a raw store, below the guard of the contract.
         self.raw_watches = raw_watches
-        # How long it is busy with one request; requests queue for it. Zero is endless capacity.
+        # How long it is busy with one request; requests queue. Zero means unlimited capacity.
         self.service_us = 0
         self.busy_until_us = 0
-        # The active faults as (field of StoreTrouble, value), and what they amount to.
+        # The active faults as (field of StoreTrouble, value), and their sum.
         self.troubles: list[tuple[str, int]] = []
         self.trouble: StoreTrouble | None = None
         # Watches open on it; a list, so that their order is that of opening.
         self.watches: list[Any] = []
-        # Machines to crash as soon as they have made a revision, with the time they stay down.
+        # Revisions whose author crashes at once, with the time it stays down.
         self.crash_author_at: dict[int, int] = {}
 
 
 class Storage:
-    """All stores of a world, and the performers of what is asked of them."""
+    """All stores of a world, and the performers of their requests."""
 
     def __init__(self, world: Lives, calls: Calls) -> None:
         self.world = world
@@ -74,7 +74,7 @@ class Storage:
         self._calls = calls
         self._rng = world.rng("storage")
         self._execute_handler: Handler = self._execute
-        # Told of each commit with its changes, after the checkers.
+        # Called with each commit and its changes, after the checkers.
         self.commit_hooks: list[Callable[[SimStore, tuple[Change, ...]], None]] = []
         world.perform(Txn, self._request)
         world.perform(Range, self._request)
@@ -109,7 +109,7 @@ class Storage:
         if path.trouble is None:
             at_us = world.now_us + path.delay_us()
         else:
-            # A store's protocol numbers its requests, so a doubled one is done once.
+            # A store's protocol numbers its requests, so a duplicate is executed once.
             arrivals = world.network.arrivals(path, path.trouble, world.now_us)
             if not arrivals:
                 self._calls.arm(call)
@@ -183,7 +183,7 @@ class Storage:
             return error
 
     def write(self, store: SimStore, transaction: Transaction, author: str) -> None:
-        """Write at once, as somebody does who is no machine of this world: a bad disk, a person."""
+        """Write at once, without a machine of this world: a bad disk or an operator does so."""
         before = store.keyspace.revision
         store.keyspace.txn(transaction)
         if store.keyspace.revision > before:

@@ -1,8 +1,8 @@
-"""Open, Push and their kin over the simulated network.
+"""Streams and watches over the simulated network.
 
-A stream keeps its order. Losses on the way slow it down, as retransmissions do; a cut that meets an
-item breaks it, and both sides learn of that only when their keep-alive gives up. What else may
-befall an item is told in `delivery`.
+A stream keeps its order. Lost segments slow it down, as retransmissions do; a cut while an item is
+under way breaks the stream, and both sides notice only when their keep-alive gives up. `Deliveries`
+decides about faults of single items.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from holdfast.sim.lives import Lives
 from holdfast.sim.storage import SimStore, Storage
 from holdfast.store.contract import BOOKMARK_EVERY_S, Batch
 
-# What can befall a single delivery of a watch or a stream.
+# Faults of a single delivery of a watch or a stream.
 #
-# The store's contract promises a watch without holes, so a machine that watches the store through
-# it sees only delays, bookmarks and Expired. A stream from a server passes proxies, buffers and
+# The store's contract promises a watch without gaps, so a machine that watches the store through it
+# sees only delays, bookmarks and Expired. A stream from a server passes proxies, buffers and
 # servers that restart: its items may be lost, repeated, or come from the past. A watch on a raw
-# store, below the guard that makes the contract true, suffers the same (etcd 3.4 does travel in
+# store, below the layer that guarantees the contract, has the same faults (etcd 3.4 does travel in
 # time).
 
 LOSE = "lose"
 REPEAT = "repeat"
-# An old item once more after newer ones: a server that lags behind, or travels in time.
+# An old item again after newer ones: from a server that lags behind, or travels in time.
 STALE = "stale"
 KINDS = (LOSE, REPEAT, STALE)
 
 
 class Deliveries:
-    """Decides over each delivery to a machine."""
+    """Decides about each delivery to a machine."""
 
     def __init__(self, world: Lives) -> None:
         self._world = world
@@ -62,7 +62,7 @@ class Deliveries:
         return max(cell.held_until_us, now_us)
 
     def next_fault(self, cell: Cell) -> str | None:
-        """Count a delivery that no contract guards, and say what befalls it."""
+        """Count a delivery that no contract guards, and return its fault, if any."""
         cell.delivered += 1
         cell.unguarded += 1
         kind = cell.delivery_faults.pop(cell.unguarded, None) if cell.delivery_faults else None
@@ -80,16 +80,16 @@ class Deliveries:
         return None
 
 
-# A side that hears nothing for so long takes the other for gone.
+# A side that receives nothing for this long considers the other one gone.
 KEEP_ALIVE_US = 15_000_000
-# A lost segment comes again after so long.
+# A lost segment is sent again after this time.
 _RETRANSMIT_US = 200_000
-# An item from the past is at most so many items old.
+# How many items old an item from the past can be.
 _PAST_ITEMS = 8
 
 
 class Stream:
-    """One stream from a client to a server. It is alive while both sides know it."""
+    """One stream from a client to a server. It is open while both sides know it."""
 
     __slots__ = ("broken", "client", "last_us", "number", "past", "server", "server_number")
 
@@ -97,9 +97,9 @@ class Stream:
         self.client = client
         self.number = number
         self.server = server
-        # Given when the request to open arrives.
+        # Set when the request to open arrives.
         self.server_number = 0
-        # Nothing comes through any more, though one side or both have yet to notice.
+        # Nothing arrives any more, though one side or both have yet to notice.
         self.broken = False
         # Nothing arrives before what was sent earlier.
         self.last_us = 0
@@ -188,7 +188,7 @@ class Streams:
     # Ends --------------------------------------------------------------------------------------
 
     def break_off(self, stream: Stream, after_us: int) -> None:
-        """Let both sides find out, after this time, that nothing comes through any more."""
+        """Break a stream; both sides notice after this time."""
         stream.broken = True
         if self._known_to_client(stream):
             self._tell_client(stream, Unavailable("the stream broke"), after_us)
@@ -197,7 +197,7 @@ class Streams:
             self.world.send(stream.server, Left(stream.server_number), after_us)
 
     def _tell_client(self, stream: Stream, body: Any, after_us: int | None) -> None:
-        """End the stream for its client, after this time or behind all items under way."""
+        """End the stream for its client, after this time or after all items under way."""
         world = self.world
         if after_us is None:
             at_us = self._arrival(stream, stream.server.host, stream.client.host)
@@ -210,7 +210,7 @@ class Streams:
             return
         held_us = self._deliveries.held_until_us(stream.client)
         if held_us > self.world.now_us:
-            # Behind the items that are held back, or they would be lost.
+            # After the items that are held back, or they would be lost.
             self.world.post(held_us, self._ended, stream, body)
             return
         del stream.client.streams[stream.number]
@@ -226,7 +226,7 @@ class Streams:
         self.world.send(server, Left(stream.server_number), delay_us)
 
     def _forget(self, cell: Cell) -> None:
-        """A crash: the system closes its connections, or, with the power off, nobody does."""
+        """Close the connections of a crashed machine; with the power off they stay half open."""
         ours, cell.streams = cell.streams, {}
         for stream in ours.values():
             self._tell_server(stream)
@@ -236,7 +236,7 @@ class Streams:
             error = Unavailable(f"{cell.name} is gone")
             self._tell_client(stream, error, KEEP_ALIVE_US if quiet else None)
 
-    # The way -----------------------------------------------------------------------------------
+    # The path ----------------------------------------------------------------------------------
 
     @staticmethod
     def _known_to_client(stream: Stream) -> bool:
@@ -257,15 +257,15 @@ class Streams:
 
 # Watch and Unwatch on simulated stores.
 #
-# A watch collects what it has not delivered when a delivery arrives, not when a change is made: one
-# event carries all changes since the last, as a busy store's watch does, and a machine that is cut
-# off finds everything in one batch when it is back. Behind the contract there are only delays,
-# bookmarks and Expired; a raw store's watch may also lose, repeat and travel in time (`delivery`).
+# A watch collects its changes when a delivery arrives, not when a change is made: one event carries
+# all changes since the last, as on a busy store, and a machine that was cut off receives everything
+# in one batch. With the contract there are only delays, bookmarks and Expired; a raw store's watch
+# may also lose, repeat and travel in time.
 
 _BOOKMARK_US = int(BOOKMARK_EVERY_S * 1e6)
-# A watch that cannot reach its machine tries again after so long.
+# A watch that cannot reach its machine tries again after this time.
 _RETRY_US = 500_000
-# A raw watch that travels in time goes back so many revisions at most.
+# The most revisions that a raw watch goes back in time.
 _TRAVEL_REVISIONS = 20
 
 
@@ -382,7 +382,7 @@ class Watches:
             self.world.hand(cell, Changed(watch.number, batch))
 
     def _batch(self, watch: OpenWatch) -> Batch:
-        """What a watch delivers next. Those that have come as far as another see the same."""
+        """What a watch delivers next. Watches at the same revision share one batch."""
         keyspace = watch.store.keyspace
         at = (watch.reached, keyspace.revision, keyspace.compacted)
         name = (watch.store.name, watch.prefix, at)
@@ -392,7 +392,7 @@ class Watches:
         return self._last_batch
 
     def _obstacle_until_us(self, watch: OpenWatch) -> int:
-        """When to try (again) to reach the machine; now if nothing is in the way."""
+        """When to try (again) to reach the machine; now if nothing prevents it."""
         world, store = self.world, watch.store
         if not store.host.up or self._calls.lost_on_the_way(store.host, watch.cell.host):
             return world.now_us + _RETRY_US

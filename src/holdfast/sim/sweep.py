@@ -1,9 +1,9 @@
-"""A fault at every single point, instead of at points that chance picked.
+"""A fault at every single point, instead of at random points.
 
-Random plans find what is likely; a sweep leaves nothing out. It runs a world undisturbed, counts
-the points where a fault could strike (every effect of every machine, every revision, every
+Random plans find likely failures; a sweep leaves no point out. It runs a world without faults,
+counts the points where a fault could strike (every effect of every machine, every revision, every
 delivery), and then makes one run for each point with exactly that fault. Each run must keep all
-promises and end in the same state as the undisturbed one, by the scenario's own fingerprint.
+invariants and end in the same state as the run without faults, by the scenario's own fingerprint.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from holdfast.sim.plan import Fault, Plan
 from holdfast.sim.run import Scenario, play
 from holdfast.sim.world import World
 
-# What must be equal at the end: the desired outcome, without revisions, times and names that a
-# detour may change.
+# What must be equal at the end: the desired outcome, without revisions, times and names that
+# retries may change.
 Fingerprint = Callable[[World], object]
 
 
 class Points(msgspec.Struct, frozen=True):
-    """Where faults can strike, counted in an undisturbed run."""
+    """Where faults can strike, counted in a run without faults."""
 
     effects: dict[str, int]
     deliveries: dict[str, int]
@@ -34,7 +34,7 @@ class Points(msgspec.Struct, frozen=True):
 
 
 class Departure(msgspec.Struct, frozen=True):
-    """A point whose fault led somewhere else."""
+    """A fault at one point that broke an invariant or changed the end state."""
 
     fault: Fault
     invariant: str
@@ -42,7 +42,7 @@ class Departure(msgspec.Struct, frozen=True):
 
 
 def undisturbed(scenario: Scenario, seed: int, calm: Plan, fingerprint: Fingerprint) -> Points:
-    """Run without faults and count. The plan holds the acts and the times."""
+    """Run without faults and count the points. The plan holds the acts and the times."""
     world = World(seed)
     play(scenario, world, calm)
     return _points_of(world, fingerprint(world))
@@ -51,7 +51,7 @@ def undisturbed(scenario: Scenario, seed: int, calm: Plan, fingerprint: Fingerpr
 def undisturbed_until_calm(
     scenario: Scenario, seed: int, calm: Plan, fingerprint: Fingerprint
 ) -> Points:
-    """The same, but for points of the time to settle, in which nothing new happens."""
+    """The same without the points of the time to settle, in which nothing new happens."""
     found: list[Points] = []
 
     class AtCalm(Checker):
@@ -84,7 +84,7 @@ def crashes(points: Points, *, down_ms: int) -> list[Fault]:
 
 
 def crashes_after_writes(points: Points, *, down_ms: int) -> list[Fault]:
-    """A crash of its author after each revision, before the author hears of it."""
+    """A crash of its author after each revision, before the author gets the answer."""
     return [
         Fault(0, "crash_author", target=name, for_ms=down_ms, nth=nth)
         for name, count in points.revisions.items()
@@ -102,7 +102,7 @@ def deliveries(points: Points, kind: str) -> list[Fault]:
 
 
 def stale_views(points: Points, *, for_ms: int) -> list[Fault]:
-    """Each machine's view standing still for a while, from each of its deliveries on."""
+    """A stale view of each machine for a while, from each of its deliveries on."""
     return [
         Fault(0, "watch_hold", target=name, for_ms=for_ms, nth=nth)
         for name, count in points.deliveries.items()
@@ -118,7 +118,7 @@ def sweep(
     faults: Iterable[Fault],
     fingerprint: Fingerprint,
 ) -> list[Departure]:
-    """One run for each fault; returns those that broke a promise or ended elsewhere."""
+    """One run for each fault; returns those that broke an invariant or ended differently."""
     departures = []
     for fault in faults:
         world = World(seed)

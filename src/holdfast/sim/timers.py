@@ -1,7 +1,7 @@
 """Timers on a computer's own clock: those of its machines, and those of the computer itself.
 
-A machine's wake-ups die with its life and reach it late when it is paused. An alarm belongs to the
-computer: it is how the deadline of a process is held by something that is not the agent.
+A machine's wake-ups are lost when it crashes and arrive late when it is paused. An alarm belongs to
+the computer: something other than the agent must enforce the deadline of a process.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ class Timers:
 
     def _ring(self, event: int, cell: Cell, name: str) -> None:
         timer = cell.timers.get(name)
-        # Replaced since, or due by true time while the computer's own clock stands still.
+        # Replaced since, or due by true time while the computer's own clock is stopped.
         if timer is None or timer[0] != event or cell.host.clock.stopped:
             return
         del cell.timers[name]
         self._world.hand(cell, Woken(name))
 
     def alarm(self, host: Host, at_ms: int, handler: Handler, a: Any, b: Any) -> int:
-        """Have a handler called at a reading of a computer's monotonic clock.
+        """Call a handler at a reading of a computer's monotonic clock.
 
-        It follows the clock whatever its pace, waits while the whole computer is frozen, does not
-        care about paused or crashed machines, and is gone when the power is. Returns its number for
-        `cancel`.
+        It follows the clock at any rate, waits while the whole computer is frozen, is independent
+        of paused or crashed machines, and is lost when the computer is switched off. Returns its
+        number for `cancel`.
         """
         alarm = Alarm(at_ms, handler, a, b)
         self._set(host, alarm)
@@ -67,7 +67,7 @@ class Timers:
             alarm.handler(alarm.number, alarm.a, alarm.b)
 
     def rewind(self, host: Host) -> None:
-        """Set all timers of a computer anew, after its clock changed its pace or stood still."""
+        """Set all timers of a computer again, after its clock changed its rate or was stopped."""
         for alarm in list(host.alarms.values()):
             self._set(host, alarm)
         for cell in host.cells:

@@ -1,16 +1,16 @@
-"""What a simulated computer's own clocks read.
+"""The clocks of a simulated computer.
 
 True time is an integer of microseconds that only the simulator sees. Each computer has a monotonic
-clock (CLOCK_BOOTTIME) that starts anywhere and runs up to some hundred parts per million wrong, and
-a wall clock that is right up to the steps that faults make. So a machine that compares its
-monotonic clock with another's, or trusts the calendar, is found out.
+clock (CLOCK_BOOTTIME) that starts at any value and is up to some hundred parts per million wrong,
+and a wall clock that is right except for steps made by faults. So a run exposes a machine that
+compares its monotonic clock with another's, or trusts the wall clock.
 """
 
 from __future__ import annotations
 
 from holdfast.model.time import Instant
 
-# The calendar at true time zero unless a world says otherwise: 2026-01-01T00:00:00Z.
+# The wall clock at true time zero unless a world sets another one: 2026-01-01T00:00:00Z.
 WALL_ORIGIN_US = 1_767_225_600_000_000
 _PPM = 1_000_000
 
@@ -42,7 +42,7 @@ class HostClock:
         return self._monotonic_us + (true_us - self._since_us) * (_PPM + self._ppm) // _PPM
 
     def instant(self, true_us: int) -> Instant:
-        """The moment as machines on this computer see it."""
+        """The time as machines on this computer see it."""
         elapsed_us = true_us - self._since_us
         if self._ppm:
             elapsed_us = elapsed_us * (_PPM + self._ppm) // _PPM
@@ -54,7 +54,7 @@ class HostClock:
     def true_us_at(self, monotonic_ms: int) -> int:
         """The first true time at which `instant` shows at least this reading.
 
-        It lies in the past for a reading that is already over.
+        It lies in the past for a reading that has already passed.
         """
         ahead_us = monotonic_ms * 1000 - self._monotonic_us
         if self._ppm:
@@ -63,28 +63,28 @@ class HostClock:
         return self._since_us + ahead_us
 
     def set_rate(self, true_us: int, ppm: int) -> None:
-        """Let the monotonic clock run so many parts per million fast from now on.
+        """Let the monotonic clock run this many parts per million fast from now on.
 
-        What it reads now does not jump. Who holds timers computes them anew.
+        Its reading does not jump. The caller must set the timers on it again.
         """
         self._monotonic_us = self.monotonic_us(true_us)
         self._since_us = true_us
         self._ppm = ppm
 
     def stop(self, true_us: int) -> None:
-        """Hold the monotonic clock, as when a hypervisor freezes a machine unawares."""
+        """Stop the monotonic clock, as when a hypervisor freezes a machine without its notice."""
         self._monotonic_us = self.monotonic_us(true_us)
         self._since_us = true_us
         self.stopped = True
 
     def go(self, true_us: int) -> None:
-        """Let a stopped clock run on from where it stood."""
+        """Let a stopped clock continue from its last reading."""
         if self.stopped:
             self._since_us = true_us
             self.stopped = False
 
     def reboot(self, true_us: int) -> None:
-        """Start the monotonic clock at zero, as a boot does. The oscillator keeps its rate."""
+        """Set the monotonic clock to zero, as a boot does. The oscillator keeps its rate."""
         self._since_us = true_us
         self._monotonic_us = 0
         self.stopped = False

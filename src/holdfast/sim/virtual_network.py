@@ -1,9 +1,9 @@
-"""The ways between computers: how long a message takes, and whether it arrives.
+"""The network paths between computers: how long a message takes, and whether it arrives.
 
-A healthy way only delays, each message on its own, so that messages overtake each other. Faults
-are rules laid over all ways that they match: a cut loses everything, a loss some, others double,
-slow down or scatter; and a request may come later than anybody waits for its answer. A way
-remembers the sum of the rules over it until a rule comes or goes, so that a healthy message costs
+A healthy path delays each message independently, so that messages overtake each other. A fault
+applies to all paths that it covers: a cut loses all messages, a loss some of them, others
+duplicate, delay or scatter them; a request may also arrive after its sender stopped waiting. A path
+caches the sum of its faults until one is added or lifted, so that a message on a healthy path costs
 one look-up.
 
 Asks, answers, store calls and streams all pass here; nothing else connects two hosts.
@@ -22,7 +22,7 @@ from holdfast.sim.randomness import stream
 if TYPE_CHECKING:
     from holdfast.sim.cell import Host
 
-# Within one computer, within one region, and between regions: the least delay and the spread.
+# The least delay and the spread within one computer, within a region, and between regions.
 LOCAL_US = (20, 60)
 REGION_US = (200, 2_000)
 WORLD_US = (40_000, 60_000)
@@ -32,7 +32,7 @@ _PERMILLE = 1_000
 
 
 class PathFault(msgspec.Struct, frozen=True):
-    """One fault on the ways from some hosts to others; None means everyone else."""
+    """One fault on the paths from some hosts to others; None means all other hosts."""
 
     kind: str
     sources: frozenset[str] | None
@@ -40,7 +40,7 @@ class PathFault(msgspec.Struct, frozen=True):
     amount: int = 0
 
     def covers(self, source: str, target: str) -> bool:
-        # A computer reaches itself, and those cut off together reach each other.
+        # A computer reaches itself, and hosts that are cut off together reach each other.
         if source == target:
             return False
         sources, targets = self.sources, self.targets
@@ -52,7 +52,7 @@ class PathFault(msgspec.Struct, frozen=True):
 
 
 class Trouble(msgspec.Struct):
-    """What all rules over one way amount to."""
+    """The sum of all faults on one path."""
 
     cut: bool = False
     loss_permille: int = 0
@@ -61,24 +61,24 @@ class Trouble(msgspec.Struct):
     scatter_us: int = 0
     late_permille: int = 0
 
-    def add(self, rule: PathFault) -> None:
-        match rule.kind:
+    def add(self, fault: PathFault) -> None:
+        match fault.kind:
             case "cut":
                 self.cut = True
             case "loss":
-                self.loss_permille = max(self.loss_permille, rule.amount)
+                self.loss_permille = max(self.loss_permille, fault.amount)
             case "duplicate":
-                self.duplicate_permille = max(self.duplicate_permille, rule.amount)
+                self.duplicate_permille = max(self.duplicate_permille, fault.amount)
             case "late":
-                self.late_permille = max(self.late_permille, rule.amount)
+                self.late_permille = max(self.late_permille, fault.amount)
             case "delay":
-                self.delay_us += rule.amount * 1000
+                self.delay_us += fault.amount * 1000
             case _:
-                self.scatter_us = max(self.scatter_us, rule.amount * 1000)
+                self.scatter_us = max(self.scatter_us, fault.amount * 1000)
 
 
 class Path:
-    """The way from one host to another."""
+    """The path from one host to another."""
 
     __slots__ = ("least_us", "random", "source", "spread_us", "target", "trouble")
 
@@ -90,7 +90,7 @@ class Path:
         self.trouble: Trouble | None = None
 
     def delay_us(self) -> int:
-        """How long one message takes when nothing is wrong: mostly short, now and then long."""
+        """How long one message takes without faults: mostly short, sometimes long."""
         draw = self.random()
         return self.least_us + int(self.spread_us * draw * draw * draw)
 
@@ -100,23 +100,23 @@ class Path:
 
 
 class Network:
-    """All ways of a world and the rules over them."""
+    """All paths of a world and the faults on them."""
 
     def __init__(self, seed: int, injected: Callable[[str], None]) -> None:
         self._seed = seed
         self._injected = injected
         self._rngs: dict[str, Random] = {}
         self._paths: list[Path] = []
-        self._rules: dict[int, PathFault] = {}
-        self._rule_count = 0
+        self._faults: dict[int, PathFault] = {}
+        self._fault_count = 0
         self._delays: dict[tuple[str, str], tuple[int, int]] = {}
 
     def set_delay(self, a: str, b: str, least_us: int, spread_us: int) -> None:
-        """Say how far two regions are from each other. Call it before anything is sent."""
+        """Set the delay between two regions. Call it before any message is sent."""
         self._delays[a, b] = self._delays[b, a] = (least_us, spread_us)
 
     def path(self, source: Host, target: Host) -> Path:
-        """The way between two hosts, made when it is first used."""
+        """The path between two hosts, created at first use."""
         path = source.paths.get(target.name)
         if path is None:
             path = self._new_path(source, target)
@@ -138,36 +138,36 @@ class Network:
         self._update(path)
         return path
 
-    def lay(self, rule: PathFault) -> Callable[[], None]:
-        """Put a rule in force; calling what is returned lifts it."""
-        self._rule_count += 1
-        number = self._rule_count
-        self._rules[number] = rule
-        self._update_all(rule)
+    def lay(self, fault: PathFault) -> Callable[[], None]:
+        """Put a fault in force; the returned function lifts it."""
+        self._fault_count += 1
+        number = self._fault_count
+        self._faults[number] = fault
+        self._update_all(fault)
 
         def lift() -> None:
-            del self._rules[number]
-            self._update_all(rule)
+            del self._faults[number]
+            self._update_all(fault)
 
         return lift
 
-    def _update_all(self, rule: PathFault) -> None:
+    def _update_all(self, fault: PathFault) -> None:
         for path in self._paths:
-            if rule.covers(path.source, path.target):
+            if fault.covers(path.source, path.target):
                 self._update(path)
 
     def _update(self, path: Path) -> None:
         trouble = None
-        for rule in self._rules.values():
-            if rule.covers(path.source, path.target):
+        for fault in self._faults.values():
+            if fault.covers(path.source, path.target):
                 trouble = trouble or Trouble()
-                trouble.add(rule)
+                trouble.add(fault)
         path.trouble = trouble
 
     def arrivals(self, path: Path, trouble: Trouble, sent_us: int) -> tuple[int, ...]:
-        """When copies of one message arrive on a troubled way: never, once or twice.
+        """When copies of one message arrive on a path with faults: never, once or twice.
 
-        A cut is judged on arrival, not here: it strikes messages that are under way too.
+        A cut is checked on arrival, not here: it also strikes messages that are under way.
         """
         if trouble.loss_permille and path.random() * _PERMILLE < trouble.loss_permille:
             self._injected("loss")
@@ -179,10 +179,10 @@ class Network:
         return (first,)
 
     def late_copy(self, path: Path, trouble: Trouble, sent_us: int) -> int | None:
-        """When a copy of a request arrives that somebody held for longer than any time-out.
+        """When a copy of a request arrives that was held for longer than any time-out.
 
-        A server that was paused holds it, or a proxy; its sender has heard nothing, or that all is
-        well, and has long turned to other things.
+        A paused server or a proxy holds it; its sender has received no answer, or the answer to
+        another copy, and no longer waits.
         """
         if not trouble.late_permille or path.random() * _PERMILLE >= trouble.late_permille:
             return None

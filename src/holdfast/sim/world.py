@@ -1,9 +1,9 @@
 """A simulated world: machines on computers, a network between them, stores, faults.
 
-A scenario builds one by adding stores, machines and checkers; `run` then lays a plan over it and
-lets time pass. Later rooms add what they need through four doors: `perform` for effects of their
-own, `fact` for ground truth that checkers see, `Host.things` for what lives on a computer besides
-machines (with `power_hooks` and `crash_hooks`), and `faults.add` for faults of their own.
+A scenario builds one by adding stores, machines and checkers; `run` then applies a plan and lets
+time pass. Worlds extend it in four ways: `perform` for effects of their own, `fact` for ground
+truth that checkers see, `Host.things` for what a computer holds besides machines (with
+`power_hooks` and `crash_hooks`), and `faults.add` for faults of their own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.store.memory import Keyspace
 
 
 class World(Lives):
-    """Everything a scenario builds on."""
+    """The simulated world that a scenario builds."""
 
     def __init__(
         self,
@@ -51,19 +51,19 @@ class World(Lives):
         keyspace: Keyspace | None = None,
         raw_watches: bool = False,
     ) -> SimStore:
-        """Add a store; machines added with `store=name` use it. It may begin with a copied state.
+        """Add a store; machines added with `store=name` use it. `keyspace` is its initial state.
 
-        Without a host it gets a computer of its own name. `raw_watches` makes its watches those of
-        a raw store, which lose, repeat and travel in time when faults say so.
+        Without `host` it gets a computer of the same name. With `raw_watches` its watches are those
+        of a raw store, in which faults lose, repeat and deliver old changes.
         """
         return self.storage.add(name, host=host, keyspace=keyspace, raw_watches=raw_watches)
 
     def balance(self, address: str, members: Sequence[str]) -> None:
-        """Let an address stand for several machines; each Ask or Open goes to any of them."""
+        """Let an address stand for several machines; each Ask or Open goes to one at random."""
         self.calls.balance(address, members)
 
     def follow(self, plan: Plan) -> None:
-        """Put everything that a plan holds on the heap."""
+        """Put all faults and acts of a plan on the heap."""
         for fault in plan.faults:
             self.faults.schedule(fault)
         for act in plan.acts:
@@ -72,19 +72,19 @@ class World(Lives):
     def _act(self, _number: int, act: Act, _: None) -> None:
         cell = self.cells[act.target]
         if cell.machine is None:
-            # A user whose own program is down tries again shortly; the act is not lost.
+            # A user whose program is down tries again shortly; the act is not lost.
             self.post(self.now_us + 1_000_000, self._act, act, None)
         else:
             self.hand(cell, Prompted(act.body))
 
     def calm(self) -> None:
-        """Heal all faults, and let the checkers know that the time to settle begins."""
+        """Heal all faults, and tell the checkers that the time to settle begins."""
         self.faults.heal_all()
         self.note("calm")
         for checker in self.checkers:
             checker.on_calm(self)
 
     def end(self) -> None:
-        """Ask the checkers for their last word."""
+        """Let the checkers do their final checks."""
         for checker in self.checkers:
             checker.at_end(self)

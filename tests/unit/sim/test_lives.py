@@ -281,7 +281,7 @@ def test_an_effect_without_a_performer_is_named() -> None:
     """A world that lacks a part says which. [N6]"""
     world = World(0)
     world.add("m", Seen(world, on_start(Instant(0, 0))))
-    with pytest.raises(InvariantBroken, match="nobody in this world performs Instant"):
+    with pytest.raises(InvariantBroken, match="this world has no performer for Instant"):
         world.run_until(1)
 
 

@@ -127,8 +127,8 @@ class ExamplePlane:
             store="store",
             identity=ADMIN,
         )
-        self.books = StoreCopy()
-        self.log = RunLog(self.books)
+        self.store_copy = StoreCopy()
+        self.log = RunLog(self.store_copy)
         self.cues = Cues(self.log)
         self.log.marks["origin"] = world.origin_us // 1000
         # The last decision about each replica, as servers keep them.
@@ -240,17 +240,21 @@ class ExamplePlane:
     def ready(self, expects: Sequence[Sentence]) -> None:
         """Let the checkers in, the sentences before the laws: they say more."""
         records = tuple(self.keyspace.range("", keys.END).records)
-        books = self.books
-        books.learn(records)
+        store_copy = self.store_copy
+        store_copy.learn(records)
         world = self.world
-        world.check(books, self.log, SentenceChecks(self.log, expects), self.cues)
+        world.check(store_copy, self.log, SentenceChecks(self.log, expects), self.cues)
         if not self.has_invariants:
             return
         world.check(
-            LedgerTotals(books),
-            LawfulTransitions(books),
-            FieldOwnership(books, status=True),
-            DisruptionBudgets(books),
+            LedgerTotals(store_copy),
+            LawfulTransitions(store_copy),
+            FieldOwnership(store_copy, status=True),
+            DisruptionBudgets(store_copy),
         )
-        world.check(OneCopy(books, self.processes), ReleasedAfterStop(books, self.processes))
-        world.check(AcknowledgedWrites(books, records), OperationsOnce(books), FinalRecount())
+        world.check(
+            OneCopy(store_copy, self.processes), ReleasedAfterStop(store_copy, self.processes)
+        )
+        world.check(
+            AcknowledgedWrites(store_copy, records), OperationsOnce(store_copy), FinalRecount()
+        )

@@ -1,15 +1,16 @@
-"""The plane of the overload scenarios: one server, its store, a crowd of clients, and who renews.
+"""The plane of the overload scenarios: one server, its store, clients of ten tenants, and leases.
 
-Gates, classes and limits are those that ship (`commit/flow/guarded_server`). What is behind them is
-reduced to what matters here: reads are answered from memory, writes are committed in groups, one at
-a time, as the authority does, and all of it takes processor time in proportion to `service_us`.
-`overload` judges what became of it.
+Flow controllers, request classes and limits are those that ship (`commit/flow/guarded_server`). The
+server behind them is reduced to what matters here: it answers reads from memory and commits writes
+in groups, one at a time, as the authority does. All of it takes processor time in proportion to
+`service_us`. `overload_speeds` checks the results.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,29 +33,34 @@ from holdfast.sim.world import World
 
 SERVER = "server"
 TENANTS = tuple(f"tenant-{n}" for n in range(10))
-# Each of them has so many clients with a connection each; so many keep a server busy.
+# The clients of each tenant, with a connection each; and how many of them keep a server busy.
 CLIENTS, PEAK_CLIENTS = 30, 6
-# Schedulers and controllers, each of which renews its lease so often.
+# The number of schedulers and controllers, and how often each renews its lease.
 HOLDERS, RENEW_MS = 20, 500
 WRITES_SHARE = 0.45
 CLIENT_TIMEOUT_MS = 10_000
 GROUP_MAX = 256
-# The course of it, in seconds: all connections busy, a calm time, a storm, a calm time, the store
-# stands still, and it is back.
+# The phases of a run, by the second in which each begins: the peak is measured with all connections
+# busy, normal load, overload, normal load, the store stalls, and the store is back. All connections
+# are busy before the peak as well, for `warm_s` more than a second: negative times belong to it.
 PEAK_S, CALM_S, STORM_S, AFTER_S, STALL_S, BACK_S, END_S = 1, 4, 10, 20, 26, 56, 82
 CALM_LOAD, STORM_LOAD = 0.6, 5.0
 _CLIENT, _RENEW = "client", "renew"
 WRITE, READ, LEASE = "write", "read", "lease"
 SERVED, REFUSED, FAILED = "served", "refused", "failed"
 
-# What a request costs the processor, in service times: to be read, to be refused, to be answered,
-# and to be decided if it writes.
+# The processor time of a request, in service times: to read it, to refuse it, to answer it, and to
+# decide it if it writes.
 TAKEN_IN, TURNED_AWAY, ANSWERED, DECIDED = 0.25, 0.1, 0.55, 0.4
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
-    """One request: when it was due, was sent and was done, in microseconds, and what came of it."""
+    """One request: when it was due, sent and done, in microseconds, and its outcome.
 
+    `tenant` is empty for a lease.
+    """
+
+    tenant: str
     kind: str
     due_us: int
     sent_us: int
@@ -62,52 +68,66 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     outcome: str
 
 
-class Meter(Checker):
-    """Everything that was asked, and the peak once it is known."""
+class LoadMeter(Checker):
+    """All requests of a run, and the peak once it is known."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, warm_s: int) -> None:
+        self._world, self._warm_us = world, warm_s * 1_000_000
         self.samples: list[Sample] = []
+        # The number of requests of a tenant that fell due in a second, sent or not.
+        self.due: Counter[tuple[str, int]] = Counter()
         self._peak: float | None = None
 
     @property
     def now_us(self) -> int:
-        return self._world.now_us
+        """The time since the phases began; negative while the server warms up."""
+        return self._world.now_us - self._warm_us
 
-    def done(self, kind: str, due_us: int, sent_us: int, outcome: str) -> None:
-        self.samples.append(Sample(kind, due_us, sent_us, self.now_us, outcome))
+    def add(self, tenant: str, kind: str, due_us: int, sent_us: int, outcome: str) -> None:
+        self.samples.append(Sample(tenant, kind, due_us, sent_us, self.now_us, outcome))
 
     @property
     def peak(self) -> float:
-        """Requests of tenants that were served in a second with enough connections always busy."""
+        """Requests of tenants served per second while enough connections are always busy."""
         if self._peak is None:
             self._peak = self.served_per_s(PEAK_S, CALM_S)
         return self._peak
 
     @property
     def service_ms(self) -> float:
-        """What a request takes of a server that has nothing else to do, one after the other."""
+        """The time that the server spends on one request at the peak."""
         return 1_000 / self.peak
 
-    def served_per_s(self, begin_s: float, end_s: float) -> float:
+    def served_per_s(self, begin_s: float, end_s: float, tenants: Sequence[str] = TENANTS) -> float:
         count = sum(
-            it.kind != LEASE and it.outcome == SERVED and begin_s <= it.done_us / 1e6 < end_s
+            it.tenant in tenants and it.outcome == SERVED and begin_s <= it.done_us / 1e6 < end_s
             for it in self.samples
         )
         return count / (end_s - begin_s)
 
+    def due_per_s(self, begin_s: int, end_s: int, tenants: Sequence[str]) -> float:
+        count = sum(self.due[it, second] for it in tenants for second in range(begin_s, end_s))
+        return count / (end_s - begin_s)
+
     def of(self, kinds: Sequence[str], begin_s: float, end_s: float) -> list[Sample]:
-        """What was due in this time."""
+        """The requests that were due in this time."""
         return [
             it for it in self.samples if it.kind in kinds and begin_s <= it.due_us / 1e6 < end_s
         ]
 
 
-def rate_at(second: float, peak: Callable[[], float]) -> float:
-    """What all tenants want in a second at this time; 0 is as much as they get."""
-    if second < CALM_S:
-        return 0.0
-    return peak() * (STORM_LOAD if STORM_S <= second < AFTER_S else CALM_LOAD)
+class TenantDemand(msgspec.Struct, frozen=True):
+    """The requests that a tenant wants, as multiples of its share of the peak."""
+
+    storm: float = STORM_LOAD
+    calm: float = CALM_LOAD
+    # The end of the overload.
+    until_s: float = AFTER_S
+
+    def rate(self, second: float, peak: float) -> float:
+        """Requests per second."""
+        load = self.storm if STORM_S <= second < self.until_s else self.calm
+        return load * peak / len(TENANTS)
 
 
 class Service:
@@ -137,12 +157,12 @@ class Service:
 
     @property
     def deciding(self) -> int:
-        """How many requests the transaction that was just sent decides."""
+        """The number of requests in the transaction that was just sent."""
         return len(self._group)
 
 
 def burden(guarded: Callable[[], Any], service_us: int) -> Callable[[Any, Sequence[Any]], int]:
-    """What a server's processor spends."""
+    """A function for the processor time that a server spends on a stimulus."""
 
     def spent(stimulus: Any, effects: Sequence[Any]) -> int:
         share = TAKEN_IN if type(stimulus) is Asked else 0.0
@@ -156,17 +176,20 @@ def burden(guarded: Callable[[], Any], service_us: int) -> Callable[[Any, Sequen
     return spent
 
 
-class Tenant:
-    """The clients of one tenant. Each has one connection and stays away for as long as it is told.
+class TenantClients:
+    """The clients of one tenant. Each has one connection and honours Retry-After.
 
-    Requests fall due by the clock. What finds every client busy waits for one; what finds some told
-    to stay away is not sent at all.
+    Requests fall due by the clock. A request that is due while all clients are busy waits for one.
+    If a client stays away because of Retry-After, it is not sent at all.
     """
 
-    def __init__(self, seat: Seat, name: str, meter: Meter) -> None:
-        self._rng, self._name, self._meter = seat.rng, name, meter
+    def __init__(
+        self, seat: Seat, name: str, meter: LoadMeter, demand: TenantDemand, peak_clients: int
+    ) -> None:
+        self._rng, self._name, self._meter, self._demand = seat.rng, name, meter, demand
+        self._peak_clients = peak_clients
         self._idle = CLIENTS
-        # When clients that were told to stay away come back, and what waits for one that is busy.
+        # When clients that stay away return, and the due times of requests that wait for a client.
         self._away: list[int] = []
         self._waiting: list[int] = []
         self._open: dict[int, tuple[str, int, int]] = {}
@@ -193,20 +216,21 @@ class Tenant:
         else:
             self._idle += 1
             outcome = FAILED if isinstance(body, HoldfastError) else SERVED
-        self._meter.done(kind, due_us, sent_us, outcome)
+        self._meter.add(self._name, kind, due_us, sent_us, outcome)
 
     def _send(self, now: Instant, out: list[Any]) -> None:
         now_us = self._meter.now_us
         if now_us < CALM_S * 1_000_000:
-            while CLIENTS - self._idle < PEAK_CLIENTS:
+            while CLIENTS - self._idle < self._peak_clients:
                 self._ask(now_us, out)
-            self._next_us = now_us
+            self._next_us = CALM_S * 1e6
             return
         while self._waiting and self._idle:
             self._ask(self._waiting.pop(0), out)
-        rate = rate_at(now_us / 1e6, lambda: self._meter.peak) / len(TENANTS)
+        rate = self._demand.rate(now_us / 1e6, self._meter.peak)
         while self._next_us <= now_us:
             due_us = int(self._next_us)
+            self._meter.due[self._name, due_us // 1_000_000] += 1
             self._next_us += -math.log(1.0 - self._rng.random()) * 1e6 / rate
             if self._idle:
                 self._ask(due_us, out)
@@ -232,10 +256,10 @@ class Tenant:
         return soonest_ms
 
 
-class Holder:
-    """A component that renews its lease, whatever happens."""
+class LeaseRenewer:
+    """A component that renews its lease at a fixed interval."""
 
-    def __init__(self, seat: Seat, meter: Meter) -> None:
+    def __init__(self, seat: Seat, meter: LoadMeter) -> None:
         self._rng, self._name, self._meter = seat.rng, seat.name, meter
         self._calls = 0
         self._open: dict[int, int] = {}
@@ -249,7 +273,7 @@ class Holder:
                 outcome = SERVED
                 if isinstance(body, HoldfastError):
                     outcome = REFUSED if isinstance(body, Overloaded) else FAILED
-                self._meter.done(LEASE, sent_us, sent_us, outcome)
+                self._meter.add("", LEASE, sent_us, sent_us, outcome)
             case Woken():
                 self._calls += 1
                 self._open[self._calls] = self._meter.now_us
@@ -259,13 +283,24 @@ class Holder:
 
 
 class Plane:
-    """Builds it, and plans what happens to it."""
+    """Builds the plane and schedules the stall of its store."""
 
-    def __init__(self, world: World, service_us: int, store_us: int) -> None:
-        """`service_us` is what a request takes of the processor, `store_us` a transaction of the
-        store, however fast the processor is."""
+    def __init__(
+        self,
+        world: World,
+        service_us: int,
+        store_us: int,
+        *,
+        warm_s: int = 0,
+        peak_clients: int = PEAK_CLIENTS,
+        demand_of: Callable[[str], TenantDemand] = lambda _: TenantDemand(),
+    ) -> None:
+        """`service_us` is the processor time of a request and `store_us` the store's time for a
+        transaction, which does not depend on the processor.
+        """
         self.world, self.service_us, self.store_us = world, service_us, store_us
-        self.meter = Meter(world)
+        self.meter = LoadMeter(world, warm_s)
+        self._warm_s = warm_s
         world.add_store()
         world.stores["store"].service_us = store_us
 
@@ -274,16 +309,19 @@ class Plane:
 
         cell = world.add(SERVER, server, store="store", identity="system:server:s")
         cell.burden = burden(lambda: cell.machine, service_us)
-        stalled_ms = (BACK_S - STALL_S) * 1_000
-        world.faults.schedule(Fault(STALL_S * 1_000, "store_stall", "store", for_ms=stalled_ms))
         for tenant in TENANTS:
             identity = Identity(name=f"program-of-{tenant}", tenants=(tenant,))
 
-            def make(seat: Seat, tenant: str = tenant) -> Tenant:
-                return Tenant(seat, tenant, self.meter)
+            def make(seat: Seat, tenant: str = tenant) -> TenantClients:
+                return TenantClients(seat, tenant, self.meter, demand_of(tenant), peak_clients)
 
             world.add(identity.name, make, identity=identity)
         for number in range(HOLDERS):
             name = f"scheduler-{number}"
             holder = f"system:scheduler:s{number}"
-            world.add(name, lambda seat: Holder(seat, self.meter), identity=holder)
+            world.add(name, lambda seat: LeaseRenewer(seat, self.meter), identity=holder)
+
+    def schedule_stall(self) -> None:
+        """Let the store stall in its phase."""
+        at_ms, stalled_ms = (self._warm_s + STALL_S) * 1_000, (BACK_S - STALL_S) * 1_000
+        self.world.faults.schedule(Fault(at_ms, "store_stall", "store", for_ms=stalled_ms))

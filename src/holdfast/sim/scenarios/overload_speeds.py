@@ -1,17 +1,21 @@
-"""Overload on servers of three speeds: what is served, who is served first, and when it is over.
+"""Overload of servers at three speeds: goodput, the order of service, and recovery.
 
-The same gates before a processor at a quarter of a speed, at that speed and at four times it, over
-the same store. First every connection is busy, which tells the peak and with it the service time of
-this server; then a calm time at 60 % of it, a storm at five times the peak, a calm time, a store
-that stands still for 30 s, and a calm time again. Every bound is so many service times of the same
-run, so many transactions of the store, and a fixed time for the network and for the least that a
-turn is allowed to take. In a fourth world the store is slow by nature, so that much has to be under
-way at once.
+The same flow controllers in front of a processor at a quarter of a speed, at that speed and at four
+times that speed, over the same store. First every connection is busy, which gives the peak and with
+it the service time of this server. Then follow a phase at 60 % of the peak, an overload at five
+times the peak, 60 % again, a store that stalls for 30 s, and 60 % again. Each bound is a number of
+service times of the same run, a number of transactions of the store, and a fixed time for the
+network and for the shortest turn of the event loop.
+
+In a fourth scenario the store is slow by nature, so that many requests must run at once. Its server
+gets time to find that out before the peak is measured: the limit starts far too small and grows
+slowly. In a fifth, on the fastest server, the store does not stall, and in the overload one tenant
+asks for fifty times its share and the others for exactly theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.overload_plane import (
@@ -23,6 +27,7 @@ from holdfast.sim.scenarios.overload_plane import (
     END_S,
     HOLDERS,
     LEASE,
+    PEAK_CLIENTS,
     READ,
     REFUSED,
     RENEW_MS,
@@ -30,27 +35,34 @@ from holdfast.sim.scenarios.overload_plane import (
     STALL_S,
     STORM_S,
     TAKEN_IN,
+    TENANTS,
     WRITE,
     WRITES_SHARE,
     Plane,
     Sample,
+    TenantDemand,
 )
 from holdfast.sim.scenarios.run_log import RunLog
 from holdfast.sim.scenarios.sentences import Sentence, SentenceChecks, demand
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
-# One request at the usual speed, one transaction of the usual store and of a slow one.
-SERVICE_US = 1_600
-STORE_US, SLOW_STORE_US = 3_000, 25_000
-# A write waits for the transaction before its own, and for its own; so may whoever waits for it.
+# The processor time of a request at the usual speed, and a transaction of the usual store.
+SERVICE_US, STORE_US = 1_600, 3_000
+# A slow store, and what its peak takes: with this many connections per tenant the writes that must
+# run at once are more than the initial seats, and the limit has grown to them after this time.
+SLOW_STORE_US, SLOW_PEAK_CLIENTS, SLOW_WARM_S = 50_000, 10, 14
+# A write waits for the transaction before its own, and for its own; so may a request behind it.
 TXNS = 5
 GOODPUT_MIN = 0.8
 USED_MIN = 0.85
-# What the first moments of a part bring is not judged.
+# The first seconds of a phase are not judged.
 SETTLE_S = 3
-# A stall of 30 s is to be over after a minute; here it is far sooner.
+# A stall of 30 s must be over after a minute; here it is over far sooner.
 RECOVERED_S = 15
+# The greedy tenant asks for this many times its share until then, and may get this much more than
+# its share. One percent that each of nine others loses gives it nine.
+GREEDY, GREED, GREED_END_S, EXCESS_MAX = TENANTS[0], 50.0, 30, 0.1
 
 
 def _p99_ms(samples: Sequence[Sample], *, from_sent: bool = False) -> float:
@@ -63,7 +75,7 @@ def _share(samples: Sequence[Sample], outcome: str) -> float:
 
 
 class _Judge:
-    """The sentences of one run."""
+    """The sentences about one run."""
 
     def __init__(self, plane: Plane) -> None:
         self._plane, self._meter = plane, plane.meter
@@ -71,12 +83,12 @@ class _Judge:
     def _within(self, took_ms: float, fixed_ms: float, services: float, what: str) -> str:
         service_ms = self._meter.service_ms
         most_ms = fixed_ms + TXNS * self._plane.store_us / 1_000 + services * service_ms
-        told = f"99 % of {what} within {took_ms:.0f} ms, {took_ms / service_ms:.0f} service times"
-        demand(took_ms <= most_ms, f"{told} of {service_ms:.2f} ms, more than {most_ms:.0f} ms")
-        return told
+        text = f"99 % of {what} within {took_ms:.0f} ms, {took_ms / service_ms:.0f} service times"
+        demand(took_ms <= most_ms, f"{text} of {service_ms:.2f} ms, more than {most_ms:.0f} ms")
+        return text
 
     def peak(self, story: RunLog) -> str:
-        """Of the processor, nothing stays unused while somebody waits for it."""
+        """No processor time stays unused while requests wait for it."""
         write = TAKEN_IN + DECIDED + ANSWERED
         request = WRITES_SHARE * write + (1 - WRITES_SHARE) * (TAKEN_IN + ANSWERED)
         second = 1e6 / self._plane.service_us - HOLDERS * 1_000 / RENEW_MS * write
@@ -105,7 +117,7 @@ class _Judge:
     def refusals(self, story: RunLog) -> str:
         tenants = self._meter.of((READ, WRITE), STORM_S + SETTLE_S, AFTER_S)
         refused = [it for it in tenants if it.outcome == REFUSED]
-        demand(refused, "nobody was refused: it was no overload")
+        demand(refused, "no request was refused: it was no overload")
         return self._within(_p99_ms(refused, from_sent=True), 45, 80, "refusals")
 
     def recovered(self, story: RunLog) -> str:
@@ -118,8 +130,19 @@ class _Judge:
         demand(took_ms <= 2 * usual_ms + 20, f"{took_ms:.0f} ms instead of {usual_ms:.0f}")
         return f"{served:.1%} are served within {took_ms:.0f} ms, as within {usual_ms:.0f} before"
 
+    def fair(self, story: RunLog) -> str:
+        """Its share is what every other gets, or what the others do not ask for."""
+        meter, begin_s, end_s = self._meter, STORM_S + SETTLE_S, GREED_END_S
+        total = meter.served_per_s(begin_s, end_s)
+        left = total - meter.due_per_s(begin_s, end_s, TENANTS[1:])
+        share = max(total / len(TENANTS), left)
+        excess = meter.served_per_s(begin_s, end_s, (GREEDY,)) / share - 1
+        text = f"a tenant that asks for {GREED:.0f} times its share gets {excess:+.1%}"
+        demand(excess <= EXCESS_MAX, text)
+        return text
+
     def stalled(self, story: RunLog) -> str:
-        """Writes wait for the store; whoever only reads does not notice."""
+        """Writes wait for the store; reads do not."""
         reads = self._meter.of((READ,), STALL_S + 1, BACK_S - 1)
         served = _share(reads, SERVED)
         demand(reads and served >= 0.9, f"only {served:.1%} of the reads were served")
@@ -132,30 +155,73 @@ class _Judge:
             Sentence(
                 "overload.goodput", "At five times the peak, 80 % of it is left.", self.goodput
             ),
-            Sentence("overload.lifeline", "Leases come first whoever else asks.", self.lifeline),
-            Sentence("overload.refusals", "Whoever is refused hears so soon.", self.refusals),
-            Sentence("overload.stalled", "Reads pass while the store stands still.", self.stalled),
+            self._lifeline(),
+            Sentence("overload.refusals", "A refused client learns so soon.", self.refusals),
+            Sentence("overload.stalled", "Reads pass while the store stalls.", self.stalled),
             Sentence("overload.recovered", "After the stall all is as before.", self.recovered),
         )
 
+    def with_greed(self) -> tuple[Sentence, ...]:
+        return (
+            Sentence("overload.fair", "A greedy tenant gets no more than others.", self.fair),
+            self._lifeline(),
+        )
 
-def _scenario(attribute: str, speed: float, store_us: int = STORE_US) -> Scenario:
+    def _lifeline(self) -> Sentence:
+        return Sentence("overload.lifeline", "Leases come before all else.", self.lifeline)
+
+
+def _greedy(tenant: str) -> TenantDemand:
+    return TenantDemand(storm=GREED if tenant == GREEDY else 1.0, until_s=GREED_END_S)
+
+
+def _stalled(
+    attribute: str,
+    speed: float,
+    store_us: int = STORE_US,
+    *,
+    warm_s: int = 0,
+    peak_clients: int = PEAK_CLIENTS,
+) -> Scenario:
     def build(world: World) -> None:
-        plane = Plane(world, int(SERVICE_US / speed), store_us)
-        books = StoreCopy()
-        story = RunLog(books)
-        world.check(books, story, plane.meter)
-        world.check(SentenceChecks(story, _Judge(plane).all()))
+        service_us = int(SERVICE_US / speed)
+        plane = Plane(world, service_us, store_us, warm_s=warm_s, peak_clients=peak_clients)
+        plane.schedule_stall()
+        _check(world, plane, _Judge(plane).all())
 
+    return _scenario(attribute, build, warm_s + END_S)
+
+
+def greedy_tenant(attribute: str, speed: float) -> Scenario:
+    """The scenario of the greedy tenant, on a server at this speed."""
+
+    def build(world: World) -> None:
+        plane = Plane(world, int(SERVICE_US / speed), STORE_US, demand_of=_greedy)
+        _check(world, plane, _Judge(plane).with_greed())
+
+    return _scenario(attribute, build, GREED_END_S)
+
+
+def _check(world: World, plane: Plane, sentences: Sequence[Sentence]) -> None:
+    store_copy = StoreCopy()
+    story = RunLog(store_copy)
+    world.check(store_copy, story, plane.meter)
+    world.check(SentenceChecks(story, sentences))
+
+
+def _scenario(attribute: str, build: Callable[[World], None], end_s: int) -> Scenario:
     return Scenario(
         name=f"holdfast.sim.scenarios.overload_speeds:{attribute}",
         build=build,
-        faults_ms=END_S * 1_000,
+        faults_ms=end_s * 1_000,
         settle_ms=1_000,
     )
 
 
-QUARTER = _scenario("QUARTER", 0.25)
-SCENARIO = _scenario("SCENARIO", 1.0)
-FOURFOLD = _scenario("FOURFOLD", 4.0)
-SLOW_STORE = _scenario("SLOW_STORE", 2.0, SLOW_STORE_US)
+QUARTER = _stalled("QUARTER", 0.25)
+SCENARIO = _stalled("SCENARIO", 1.0)
+FOURFOLD = _stalled("FOURFOLD", 4.0)
+SLOW_STORE = _stalled(
+    "SLOW_STORE", 2.0, SLOW_STORE_US, warm_s=SLOW_WARM_S, peak_clients=SLOW_PEAK_CLIENTS
+)
+GREEDY_TENANT = greedy_tenant("GREEDY_TENANT", 4.0)

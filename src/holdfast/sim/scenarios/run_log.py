@@ -118,8 +118,8 @@ class ReservationEnded(msgspec.Struct, frozen=True):
 class RunLog(Checker):
     """See the module's docstring. `moments` has everything; the rest are ways to look at it."""
 
-    def __init__(self, books: StoreCopy) -> None:
-        self.books = books
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self.store_copy = store_copy
         self.entries: list[LogEntry] = []
         # Moments that the stage itself names, such as the end of a slow spell.
         self.marks: dict[str, int] = {}
@@ -137,12 +137,12 @@ class RunLog(Checker):
             self._add(world, fact)
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for _, old, new in self.books.changed("objects/replicas/"):
+        for _, old, new in self.store_copy.changed("objects/replicas/"):
             if isinstance(new, Replica):
                 self._replica(world, commit.revision, old if same(old, new) else None, new)
-        for key, _, _ in self.books.changed(_LEDGERS):
+        for key, _, _ in self.store_copy.changed(_LEDGERS):
             self.ledgers.setdefault(key.removeprefix(_LEDGERS), []).append(commit.revision)
-        for _, _, new in self.books.changed("objects/nodes/"):
+        for _, _, new in self.store_copy.changed("objects/nodes/"):
             if new is None:
                 continue
             is_open = not (new.spec.cordoned or new.spec.drain is not None or new.spec.taints)
@@ -150,16 +150,16 @@ class RunLog(Checker):
             if self._judged.get(new.name) != judged:
                 self._judged[new.name] = judged
                 self._add(world, judged, commit.revision)
-        for _, old, new in self.books.changed("objects/secrets/"):
+        for _, old, new in self.store_copy.changed("objects/secrets/"):
             if new is None and old is not None:
                 self._add(world, ObjectRemoved("secrets", old.name), commit.revision)
-        for _, old, new in self.books.changed("objects/reservations/"):
+        for _, old, new in self.store_copy.changed("objects/reservations/"):
             self._reservation(world, commit.revision, old, new)
 
     def _replica(self, world: World, revision: int, old: Replica | None, new: Replica) -> None:
         for step in steps_of(old, new):
             if step.to is State.BOUND:
-                charged = any(self.books.changed(_QUOTAS))
+                charged = any(self.store_copy.changed(_QUOTAS))
                 self._add(world, Bound(new, charged), revision)
             else:
                 moved = StateChanged(new.name, new.metadata.uid, step.to, step.evidence)
@@ -235,7 +235,7 @@ class RunLog(Checker):
 
     def replica(self, name: str) -> Replica | None:
         """As it is now."""
-        for found in self.books.all("objects/replicas/"):
+        for found in self.store_copy.all("objects/replicas/"):
             if found.name == name:
                 replica: Replica = found
                 return replica

@@ -162,7 +162,7 @@ def _bound(log: RunLog) -> list[LogEntry]:
 
 
 def _events(log: RunLog, reason: str) -> list[Event]:
-    return [it for it in log.books.all("objects/events/") if it.reason == reason]
+    return [it for it in log.store_copy.all("objects/events/") if it.reason == reason]
 
 
 def _gone(log: RunLog, plural: str) -> list[LogEntry]:
@@ -189,7 +189,7 @@ def _ownerless(log: RunLog) -> str:
 
 
 def _finalizer(log: RunLog) -> str:
-    found = log.books.now.get(f"objects/workloads/{TENANT}/{STUCK}")
+    found = log.store_copy.now.get(f"objects/workloads/{TENANT}/{STUCK}")
     demand(found is not None, f"{STUCK} is gone, and its finalizer was somebody else's")
     names = found.metadata.finalizers if found is not None else ()
     demand(FOREIGN in names, f"its finalizers are {names}")
@@ -242,11 +242,11 @@ def _progress(log: RunLog) -> str:
     """What lives, has time left, or has another owner."""
     held = [
         it
-        for it in log.books.all("objects/reservations/")
+        for it in log.store_copy.all("objects/reservations/")
         if it.spec.owner.name == HELD_FOR and it.status.phase in ACTIVE
     ]
     demand(held, f"what is held for {HELD_FOR} is gone, and its time is not over")
-    shared = log.books.now.get(f"objects/secrets/{TENANT}/{SHARED}")
+    shared = log.store_copy.now.get(f"objects/secrets/{TENANT}/{SHARED}")
     demand(shared is not None, f"{SHARED} is gone, and one of its owners lives")
     slow = [it for it in _bound(log) if _is_ended(log, it)]
     demand(not slow, f"{[it.what for it in slow]} were stopped before they had started")

@@ -134,8 +134,8 @@ class Storm:
         """Its owner gives `books`, `story` and `meter` to the world as checkers, in this order."""
         self.world, self.size = world, size
         self.meter = StormMeter(world)
-        self.books = StoreCopy()
-        self.log = RunLog(self.books)
+        self.store_copy = StoreCopy()
+        self.log = RunLog(self.store_copy)
         self.keyspace = Keyspace()
         create_objects(self.keyspace, world.seed, _furniture(size))
         world.add_store(keyspace=self.keyspace)
@@ -146,7 +146,7 @@ class Storm:
         self._tenants()
         self._agents()
         self._course()
-        self.books.learn(tuple(self.keyspace.range("", keys.END).records))
+        self.store_copy.learn(tuple(self.keyspace.range("", keys.END).records))
 
     def _servers(self) -> None:
         settings = PlaneSettings(fence=TIMING)
@@ -250,7 +250,8 @@ class Storm:
         if len(meter.running) != self.size.replicas:
             missing.append(f"{len(meter.running)} of {self.size.replicas} replicas run")
         doubted = sum(
-            node.status.phase is not NodePhase.READY for node in self.books.all("objects/nodes/")
+            node.status.phase is not NodePhase.READY
+            for node in self.store_copy.all("objects/nodes/")
         )
         if doubted:
             missing.append(f"{doubted} nodes are not Ready")

@@ -195,7 +195,7 @@ def _scenario(attribute: str, size: StormSize) -> Scenario:
 
 def _build(world: World, size: StormSize) -> None:
     storm = Storm(world, size)
-    world.check(storm.books, storm.log, storm.meter)
+    world.check(storm.store_copy, storm.log, storm.meter)
     world.check(SentenceChecks(storm.log, _expects(storm)))
 
 

@@ -140,7 +140,7 @@ def _next_candidate(log: RunLog) -> str:
 
 def _one_owner(log: RunLog) -> str:
     owners: dict[tuple[str, str], int] = {}
-    for replica in log.books.all("objects/replicas/"):
+    for replica in log.store_copy.all("objects/replicas/"):
         binding = replica.status.binding
         if binding is None or replica.status.state not in CHARGED:
             continue

@@ -104,7 +104,7 @@ def _drain_ends(log: RunLog) -> str:
     demand(not late, f"{NODE} took {late} after its drain began")
     left = [
         it.name
-        for it in log.books.all("objects/replicas/")
+        for it in log.store_copy.all("objects/replicas/")
         if it.status.binding and it.status.binding.node == NODE and it.status.state in CHARGED
     ]
     demand(not left, f"{left} are still on {NODE}")

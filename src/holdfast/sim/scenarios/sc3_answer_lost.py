@@ -139,13 +139,13 @@ def _once(log: RunLog) -> str:
     nodes = {it.what.request.node for it in asked}
     demand(nodes == {NODE}, f"it was asked for on {nodes}")
     demand(len(asked) == 1, f"its bind was sent {len(asked)} times though it was committed")
-    held = log.books.all("objects/reservations/")
+    held = log.store_copy.all("objects/reservations/")
     demand(not held, f"there are reservations: {held}")
     return "one bind was sent and committed, and nothing is reserved"
 
 
 def _count_stays(log: RunLog) -> str:
-    workloads = [it for it in log.books.all("objects/workloads/") if it.name == "risk-api"]
+    workloads = [it for it in log.store_copy.all("objects/workloads/") if it.name == "risk-api"]
     wanted = sum(it.spec.replicas for it in workloads)
     born = log.all(
         StateChanged, lambda it: it.name.startswith("risk-api-") and it.state is State.PENDING

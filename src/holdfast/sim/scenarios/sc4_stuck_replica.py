@@ -166,7 +166,7 @@ def _ask(plane: ExamplePlane, label: str, at_ms: int) -> None:
     def ask(world: World) -> None:
         third = [
             it
-            for it in plane.books.all("objects/replicas/")
+            for it in plane.store_copy.all("objects/replicas/")
             if it.spec.workload == NAME and it.spec.ordinal == 2
         ]
         newest = max(third, key=lambda it: it.spec.incarnation)

@@ -160,7 +160,7 @@ def _all_serve(log: RunLog) -> str:
     for slot in SLOTS:
         running = [
             it.name
-            for it in log.books.all("objects/replicas/")
+            for it in log.store_copy.all("objects/replicas/")
             if it.spec.workload in slot.workloads and it.status.state is State.RUNNING
         ]
         demand(len(running) == 1, f"of those that want the {slot.what} {running} run")
