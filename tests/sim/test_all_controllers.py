@@ -127,7 +127,7 @@ def test_the_long_sweep_says_what_it_has_done(capsys: pytest.CaptureFixture[str]
     assert main(["service", "--kind", "lose", "--every", "90"]) == 0
     said = capsys.readouterr().out
     assert "service" in said
-    assert said.endswith("runs, 0 led elsewhere\n")
+    assert said.endswith("runs, 0 ended differently\n")
 
 
 # Planted bugs -------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def owner_key(replica: Replica) -> str:
     return f"objects/workloads/{replica.namespace}/{replica.spec.workload}"
 
 
-def completed(job: Workload) -> set[int]:
+def completed_indexes(job: Workload) -> set[int]:
     """The indexes that a job's status counts as completed."""
     spans = parse(job.status.job.completed_indexes).spans
     return {index for first, last in spans for index in range(first, last + 1)}
@@ -83,9 +83,9 @@ class JobAccountTrue(Checker):
         stated = new.spec.job.parallelism
         most = completions(new.spec) if stated is None else stated
         self._most[new.metadata.uid] = max(self._most.get(new.metadata.uid, 0), most)
-        known = completed(new)
+        known = completed_indexes(new)
         if old is not None:
-            lost = sorted(completed(old) - known)
+            lost = sorted(completed_indexes(old) - known)
             if lost:
                 self.violated("JOB", f"{new.name} has lost its indexes {lost}")
             if finished_condition(old) is not None and finished_condition(
@@ -270,7 +270,6 @@ def _owns(workload: Workload, replica: Replica) -> bool:
 
 def _is_active(run: Workload) -> bool:
     return finished_condition(run) is None and run.metadata.deletion_timestamp is None
-
 
 
 class RolloutLimits(Checker):

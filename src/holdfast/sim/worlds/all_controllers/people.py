@@ -62,9 +62,9 @@ class AllControllersOperator(RestingOperator):
             case "make":
                 return Create(workload_of(act))
             case "change" | "scale" | "parallelism" | "rest-crons" | "wake-cron":
-                return _changed(snapshot, act)
+                return _change(snapshot, act)
             case "open":
-                return _opened(snapshot)
+                return _open_next_node(snapshot)
         return super()._request(snapshot, act)
 
 

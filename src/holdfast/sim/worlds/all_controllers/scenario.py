@@ -1,6 +1,6 @@
 """The components of the world of all controllers, its faults, and what must hold in the end.
 
-    python -m holdfast.sim run holdfast.sim.worlds.all_controllers.scenario:SCENARIO --seeds 0-99
+python -m holdfast.sim run holdfast.sim.worlds.all_controllers.scenario:SCENARIO --seeds 0-99
 """
 
 from __future__ import annotations

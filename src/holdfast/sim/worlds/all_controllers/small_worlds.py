@@ -17,7 +17,7 @@ from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.sim.plan import Act, Plan
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.all_controllers.invariants import completed
+from holdfast.sim.worlds.all_controllers.invariants import completed_indexes
 from holdfast.sim.worlds.all_controllers.people import FATAL
 from holdfast.sim.worlds.all_controllers.scenario import WELL_WITHIN_MS, build_with
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
@@ -113,4 +113,4 @@ def _status_of(workload: Workload) -> tuple[Any, ...]:
     end = (over.type, over.reason) if over is not None else ()
     cron = status.cron.last_schedule if workload.spec.type is WorkloadType.CRON else None
     is_run = cron_of(workload) is not None
-    return end, sorted(completed(workload)), cron, is_run, status.progress.ready
+    return end, sorted(completed_indexes(workload)), cron, is_run, status.progress.ready

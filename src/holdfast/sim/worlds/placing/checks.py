@@ -1,4 +1,4 @@
-"""What must hold of placing besides the laws of the other worlds."""
+"""What must hold of placement besides the invariants of the other worlds."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from holdfast.sim.worlds.authority.invariants import same
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.end_to_end.checks import DesiredWork
 
-# What waits is looked at once in a resync; twice is not a loop yet, and two may look.
+# Each resync may try a pending replica once; twice is not a loop yet, and two schedulers may try.
 ASKS_PER_MINUTE = 8
-# News of the end of the faults have been dealt with by then.
+# By then the schedulers have processed the events of the end of the faults.
 CALM_AFTER_MS = 90_000
-# Whoever pauses is overtaken now and then; so often it is no accident.
+# A replica in back-off is overtaken now and then; this often is no accident.
 OVERTAKEN_MAX = 12
 
 
@@ -31,7 +31,7 @@ class NoProcesses:
 
 
 class PlacedWork(DesiredWork):
-    """V1, V3: what is wanted runs or says why it waits. Whether a process is there is not asked."""
+    """V1, V3: desired work runs or says why it waits. Processes are not checked."""
 
     def __init__(self, store_copy: StoreCopy) -> None:
         super().__init__(store_copy, NoProcesses())  # type: ignore[arg-type]
@@ -41,7 +41,7 @@ class PlacedWork(DesiredWork):
 
 
 class NoHotLoop(Checker):
-    """At rest nobody asks again and again for what cannot be had: no hot loop."""
+    """HOT: at rest no scheduler repeats a bind that cannot succeed: no hot loop."""
 
     invariants = ("HOT",)
 
@@ -62,52 +62,52 @@ class NoHotLoop(Checker):
         self._asked[name] = self._asked.get(name, 0) + 1
         if self._asked[name] > ASKS_PER_MINUTE * (1 + for_ms / 60_000):
             times = f"{self._asked[name]} times in {for_ms} ms"
-            self.violated("HOT", f"{name[0]} asks for a place of {name[1]} {times}")
+            self.violated("HOT", f"{name[0]} asks to bind {name[1]} {times}")
 
 
 class NoStarvation(Checker):
-    """V5: of a tenant's replicas that ask for the same, an older one is not passed over for ever.
+    """V5: of a tenant's replicas that ask for the same, an older one is not overtaken forever.
 
-    Older ones may pause when a place becomes free, so that one or the other overtakes them.
+    An older one may be in back-off when capacity becomes free, so that a few overtake it.
     """
 
     invariants = ("V5",)
 
     def __init__(self, store_copy: StoreCopy) -> None:
         self._store_copy = store_copy
-        # How many younger ones went ahead, by uid.
+        # How many younger ones overtook it, by uid.
         self._overtaken: dict[str, int] = {}
-        # At which revision each came. Calendars that are set say nothing about who was first.
-        self._born: dict[str, int] = {}
+        # The revision that created each. Creation times by set calendars do not show the order.
+        self._created: dict[str, int] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:
         changed = list(self._store_copy.changed("objects/replicas/"))
         for _, _old, new in changed:
             if isinstance(new, Replica):
-                self._born.setdefault(new.metadata.uid, commit.revision)
+                self._created.setdefault(new.metadata.uid, commit.revision)
         for _, old, new in changed:
             if isinstance(new, Replica) and same(old, new) and _is_placed(old, new):
-                self._went(new)
+                self._count_overtaken(new)
 
-    def _went(self, younger: Replica) -> None:
+    def _count_overtaken(self, younger: Replica) -> None:
         for older in self._store_copy.all("objects/replicas/"):
-            is_first = self._born[older.metadata.uid] < self._born[younger.metadata.uid]
+            is_first = self._created[older.metadata.uid] < self._created[younger.metadata.uid]
             if is_first and older.status.state is State.PENDING and _asks_for(older, younger):
                 uid = older.metadata.uid
                 self._overtaken[uid] = self._overtaken.get(uid, 0) + 1
                 if self._overtaken[uid] > OVERTAKEN_MAX:
                     times = f"{self._overtaken[uid]} younger ones"
-                    self.violated("V5", f"{older.name} waits, and {times} went ahead of it")
+                    self.violated("V5", f"{older.name} waits, and {times} overtook it")
 
 
 class ShardLeases(Checker):
-    """K2: where tenants are split among schedulers, each is placed under the lease of its part."""
+    """K2: where tenants are sharded among schedulers, each is placed under its shard's lease."""
 
     invariants = ("SPLIT",)
 
     def __init__(self, store_copy: StoreCopy, shards: int) -> None:
         self._store_copy, self._shards = store_copy, shards
-        # Which schedulers bound something, by scope.
+        # The schedulers that bound something, by scope.
         self.acted: dict[str, set[str]] = {}
 
     def on_commit(self, world: World, commit: Commit) -> None:

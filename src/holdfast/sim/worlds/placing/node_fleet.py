@@ -1,7 +1,7 @@
 """Hollow nodes: they register, renew, and run at once whatever is bound to them.
 
-One machine stands for one node, as an agent does, without processes: a start or a stop is a word.
-It is level-triggered and repeats itself under the same ids, so faults cost it time only.
+One machine stands for one node, as an agent does, without processes: it only reports starts and
+stops. It is level-triggered and repeats requests under the same ids, so faults cost it time only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.observe.inflight import Inflight
 from holdfast.observe.watch_events import Follow
 
 ROUND_MS = 4_000
-# What is decided in one round at most.
+# At most this many requests are in flight.
 ASKS_MAX = 32
 RESYNC_MS = 60_000
 _WAKE = "node"
@@ -38,14 +38,14 @@ class HollowNode:
         )
         self._asks: Inflight[str] = Inflight(ASKS_MAX)
         self._asking: set[str] = set()
-        # What was not accepted is asked for again in the next round, not at once.
+        # What was not accepted is requested again in the next round, not at once.
         self._declined: set[str] = set()
         self._boot = ""
         self._is_over = True
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
-        told = self._cache.step(stimulus, now)
-        effects: list[Any] = told.effects
+        update = self._cache.step(stimulus, now)
+        effects: list[Any] = update.effects
         match stimulus:
             case Started(boot=boot):
                 self._boot = boot
@@ -55,7 +55,7 @@ class HollowNode:
             case Answered():
                 self._answered(stimulus)
                 effects += self._work(now)
-        if told.changes:
+        if update.changes:
             effects += self._work(now)
         return effects
 
@@ -93,7 +93,7 @@ class HollowNode:
             case RegisterNode(), Accepted():
                 self._is_over = False
             case Renew(), Renewed(phase=phase):
-                # Fenced: nothing of the old life runs any more, and a new one begins.
+                # Fenced: nothing of the old incarnation runs any more, and a new one begins.
                 self._is_over = phase in (NodePhase.FENCED, NodePhase.LOST)
 
     def _work(self, now: Instant) -> list[Ask]:
@@ -107,7 +107,7 @@ class HollowNode:
         return effects
 
     def _next(self, replica: Replica, life: int) -> Iterator[Any]:
-        """What to say of one replica of this very life."""
+        """What to report of one replica of this incarnation."""
         status, binding = replica.status, replica.status.binding
         if binding is None or binding.node_incarnation != life:
             return

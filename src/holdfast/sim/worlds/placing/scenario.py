@@ -1,4 +1,4 @@
-"""Who lives in this world, what befalls them, and what must be so in the end.
+"""The components of the placing world, its faults, and what must hold in the end.
 
 python -m holdfast.sim run holdfast.sim.worlds.placing.scenario:SCENARIO --seeds 0-99
 """
@@ -59,12 +59,12 @@ from holdfast.sim.worlds.placing.node_fleet import HollowNode
 from holdfast.store.memory import Keyspace
 
 NODES, MANY_NODES = 20, 200
-# Some keep tenants apart, some take one tenant at a time, and some agents do not say.
+# Some nodes isolate tenants, some take one tenant at a time, and some agents report nothing.
 ISOLATIONS = (None, Isolation.USER, Isolation.NONE, Isolation.CONTAINER, None)
 SERVER_NAMES = ("server-1", "server-2")
 SCHEDULERS_MAX = 3
 RESYNC_MS = 60_000
-# Two of them stand by on one scope in one world of so many.
+# In one world of this many, schedulers share one scope.
 SHARED_ONE_IN = 3
 FAULTS_MS = 240_000
 WELL_WITHIN_MS = 120_000
@@ -78,7 +78,7 @@ HAZARDS = (
     Hazard("crash", 60, for_ms=(0, 5_000), amount=(0, 6), only="server"),
     Hazard("crash", 30, for_ms=(0, 10_000), amount=(0, 6), only="controllers"),
     Hazard("crash", 60, for_ms=(0, 60_000), amount=(0, 6), only="node"),
-    # A scheduler that stalls for longer than its lease, with binds half sent.
+    # A scheduler that is paused for longer than its lease, with binds half sent.
     Hazard("pause", 120, for_ms=(500, 40_000), amount=(0, 8), only="scheduler"),
     Hazard("pause", 60, for_ms=(5_000, 100_000), only="node"),
     Hazard("reboot", 20, for_ms=(1_000, 60_000), only="node"),
@@ -110,7 +110,7 @@ HAZARDS = (
 
 
 def build_with(world: World, nodes: int, *, shards: int = 0, resync_ms: int = RESYNC_MS) -> None:
-    """Two servers over one store, schedulers, a team of controllers, so many hollow nodes."""
+    """Two servers over one store, schedulers, a controller runner, and hollow nodes."""
     keyspace = Keyspace()
     create_defaults(keyspace, world.seed, cpu=str(nodes))
     world.add_store(keyspace=keyspace)
@@ -152,7 +152,7 @@ def _add_schedulers(world: World, resync_ms: int) -> None:
 
 
 def _add_shards(world: World, shards: int) -> None:
-    """Two schedulers for each part of the tenants, of which one acts and the other stands by."""
+    """Two schedulers for each shard of the tenants, of which one leads and one stands by."""
     for number in range(2 * shards):
         name, share = f"s{number}", SchedulerShare(number % shards, shards)
         identity = f"system:scheduler:{name}"
@@ -198,7 +198,7 @@ def _add_checkers(world: World, keyspace: Keyspace, shards: int) -> None:
         PlaceableReplicas(store_copy),
         EndToEndCensus(store_copy),
     )
-    # The books are first: the others read in them what the commit has changed.
+    # The copy of the store is first: the others read from it what the commit has changed.
     world.check(
         store_copy,
         LedgerTotals(store_copy),
@@ -252,7 +252,8 @@ def _act(rng: Random, number: int, nodes: int) -> dict[str, Any]:
             _workload(rng, number),
             {"do": "scale", "some": some, "replicas": between(rng, 0, 10)},
             {"do": "scale", "some": some, "replicas": between(rng, 0, 10)},
-            # Odd, which is a deletion in the background: nobody here collects in the foreground.
+            # Odd, which is a deletion in the background: no controller here does one in the
+            # foreground.
             {"do": "delete", "some": some | 1},
             {"do": "kill", "some": some},
             {"do": "cordon", "node": node, "on": bool(some % 2)},
@@ -298,14 +299,14 @@ MANY = msgspec.structs.replace(
     script=partial(script, nodes=MANY_NODES),
 )
 
-# The tenants are split in three, of which one part is empty, with two schedulers for each part.
+# Three shards of tenants, of which one is empty, with two schedulers for each.
 SHARDS = msgspec.structs.replace(
     SCENARIO,
     name="holdfast.sim.worlds.placing.scenario:SHARDS",
     build=partial(build_with, nodes=NODES, shards=3),
 )
 
-# Nothing goes wrong, and no resync comes to the aid of whoever was not woken.
+# Nothing goes wrong, and no resync retries a replica that no event woke.
 PROMPT = msgspec.structs.replace(
     SCENARIO,
     name="holdfast.sim.worlds.placing.scenario:PROMPT",
@@ -313,7 +314,7 @@ PROMPT = msgspec.structs.replace(
     hazards=(),
 )
 
-# Nothing goes wrong: whoever is told everything has nothing to find.
+# Nothing goes wrong: watch events bring everything, and a resync finds nothing.
 CALM = msgspec.structs.replace(
     SCENARIO, name="holdfast.sim.worlds.placing.scenario:CALM", hazards=()
 )

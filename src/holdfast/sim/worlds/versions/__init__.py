@@ -1,4 +1,5 @@
-"""Planes whose records are not all what this version expects: damaged ones, and those of others.
+"""Planes with records that this version does not expect: damaged ones, and those of others.
 
-`rot` damages single records, `mixed` has servers of two versions over one store.
+`rot` damages single objects, `ledgers` damages ledgers that an operator recounts, `mixed` has
+servers of two versions over one store, and `raised` raises the plane's format meanwhile.
 """

@@ -1,13 +1,14 @@
-"""The end-to-end world with ledgers that go bad while their work runs, and an operator who recounts
-them.
+"""The end-to-end world with ledgers that are damaged while their work runs, and an operator who
+recounts them.
 
     python -m holdfast.sim run holdfast.sim.worlds.versions.ledgers:LEDGERS --seeds 0-99
 
-A hazard writes over the ledger of a node that has work, or over that of the tenants' quota: bytes
-that cannot be decoded, or sums that are lost. Nobody writes it back. The first decision that meets
-it puts it into quarantine; after a while an operator finds it there and recounts it, as `holdfast
-repair recount` does (`RepairOperator`). Until then, whatever does not need the ledger goes on, and a ledger
-in quarantine gives nothing out (`ConfinedLedgers`). From the repair on, it says what is held.
+A hazard overwrites the ledger of a node that has work, or that of the tenants' quota: bytes that
+cannot be decoded, or sums that are lost. The hazard does not restore it. The first decision that
+reads it puts it into quarantine; after a while an operator finds it there and recounts it, as
+`holdfast repair recount` does (`RepairOperator`). Until then, everything that does not need the
+ledger goes on, and nothing is charged to a ledger in quarantine (`ConfinedLedgers`). After the
+repair it is exact again.
 """
 
 from __future__ import annotations
@@ -46,21 +47,21 @@ FAULTS_MS = 180_000
 SETTLE_MS = WELL_WITHIN_MS + 30_000
 MENDER = "mender"
 NODE_LEDGERS, QUOTA_LEDGERS = f"{keys.LEDGERS}node/", f"{keys.LEDGERS}quota/"
-# Most nodes stay as they are, or there would be nothing that could go on.
+# Most nodes stay undamaged, or no work could go on.
 DAMAGED_MAX = 2
-# One damage in so many strikes the tenants' quota, which every bind of this world needs.
+# One damage in this many hits the tenants' quota, which every bind of this world needs.
 QUOTA_ONE_IN = 6
 LOOK_EVERY_MS = 5_000
-# So long the operator leaves a record in quarantine.
+# How long the operator leaves a record in quarantine.
 PATIENCE_MS = (5_000, 60_000)
-# After the faults the operator compares all ledgers with the objects: one that nobody has met, or
-# that says too little without being impossible, is in no quarantine.
+# After the faults the operator compares all ledgers with the objects: a damaged ledger that no
+# decision has read, or whose sums are too low but possible, is in no quarantine.
 THOROUGH = {"do": "recount-all"}
 THOROUGH_AT_MS = FAULTS_MS + 3_000
-# What fits on a node whose ledger is sound is bound so soon, while all who place it run. Of these a
-# bind that is refused for a ledger in quarantine, and a pause before the next try, are a part.
+# What fits on a node with an undamaged ledger is bound within this time, while all components that
+# place it run. It includes a bind refused for a ledger in quarantine and a pause before the next.
 PLACED_MS = 30_000
-# Whoever was down or stood still is given so long to come back.
+# A component that was down or paused has this long to recover.
 BACK_MS = 15_000
 PLACING = ("server", "scheduler", "controllers")
 
@@ -77,8 +78,8 @@ HAZARDS = (
 )
 
 
-def _lost(ledger: NodeLedger | QuotaLedger, how: int) -> bytes:
-    """A form of a ledger that cannot be read, or that does not know what was taken."""
+def _damaged_form(ledger: NodeLedger | QuotaLedger, how: int) -> bytes:
+    """A form of a ledger that cannot be decoded, or that has lost its sums."""
     tree = msgspec.json.decode(encode(ledger))
     match how % 4:
         case 0:
@@ -86,7 +87,7 @@ def _lost(ledger: NodeLedger | QuotaLedger, how: int) -> bytes:
         case 1:
             tree["used"] = how
         case 2 if isinstance(ledger, NodeLedger):
-            # The whole use: what was taken, by whom, and which ports.
+            # The whole use: the sums, the tenants and the ports.
             for field in ("used", "tenants", "ports"):
                 tree.pop(field, None)
         case _:
@@ -95,16 +96,17 @@ def _lost(ledger: NodeLedger | QuotaLedger, how: int) -> bytes:
 
 
 class Damage(Checker):
-    """Which ledgers are damaged, for those who judge them. It comes before the other checkers."""
+    """Records which ledgers are damaged, for the other checkers, which come after it."""
 
     def __init__(self) -> None:
         self.store_copy: StoreCopy | None = None
-        # Records that are in quarantine, and how many repairs there were, with and without that.
+        # The records in quarantine; how many damages and repairs there were, and how many of the
+        # repaired records had been in quarantine.
         self.noted: dict[str, None] = {}
         self.struck = self.repaired = self.met = 0
 
     def strike(self, world: World, fault: Fault) -> None:
-        """Write over a ledger that counts something, as a bad disk or another version would."""
+        """Overwrite a ledger that is in use, as a bad disk or another version would."""
         store_copy, store = self.store_copy, world.stores[fault.target]
         if store_copy is None or len(store_copy.damaged) >= DAMAGED_MAX:
             return
@@ -118,7 +120,7 @@ class Damage(Checker):
         record, ledger = used[pick % len(used)]
         store_copy.damaged[record.key] = None
         self.struck += 1
-        put = Put(record.key, _lost(ledger, how))
+        put = Put(record.key, _damaged_form(ledger, how))
         spoil = Transaction((Compare(record.key, record.modified),), (put,))
         world.storage.write(store, spoil, "spoil")
 
@@ -141,7 +143,7 @@ class Damage(Checker):
                     self.noted[record] = None
 
     def _is_repaired(self, key: str, changed: dict[str, bytes | None]) -> bool:
-        """Whether this commit takes it out of quarantine, or writes what the objects add up to."""
+        """Whether this commit takes it out of quarantine, or writes the sums of the objects."""
         value = changed.get(key)
         if value is None:
             return False
@@ -149,10 +151,10 @@ class Damage(Checker):
             note = keys.quarantine(key)
             return note in changed and changed[note] is None
         found = decode_or_none(Record(key, value, 0, 0))
-        return found is not None and found == _recounted(self._after(changed), key)
+        return found is not None and found == _recount(self._after(changed), key)
 
     def _after(self, changed: dict[str, bytes | None]) -> list[Record]:
-        """All records as they are with these changes."""
+        """All records with these changes."""
         now = {
             key: encode(value)
             for key, value in (self.store_copy.now if self.store_copy else {}).items()
@@ -162,16 +164,16 @@ class Damage(Checker):
         return [Record(key, value, 0, 0) for key, value in now.items() if key not in gone]
 
 
-def _recounted(records: Sequence[Record], key: str) -> Any:
+def _recount(records: Sequence[Record], key: str) -> Any:
     try:
         return rebuild_ledger(StoreContents(records), key)
     except (Invalid, Missing):
-        # Its node is gone, or an object that may count cannot be read.
+        # Its node does not exist, or an object that may count cannot be decoded.
         return None
 
 
 class ConfinedLedgers(Checker):
-    """A ledger in quarantine gives nothing out, and all else goes on."""
+    """Nothing is charged to a ledger in quarantine, and everything else goes on."""
 
     invariants = ("INV3", "INV4", "V1", "V2")
 
@@ -185,14 +187,14 @@ class ConfinedLedgers(Checker):
         self._look(0, world, None)
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        # As of the commit before: one that puts it into quarantine may have charged it before that.
+        # As of the previous commit: the commit that puts it into quarantine may also charge it.
         for key in self._noted:
             if key not in self._store_copy.before or key in self._store_copy.repaired:
                 continue
             old, new = self._store_copy.before[key], self._store_copy.now.get(key)
             law = "INV4" if key.startswith(NODE_LEDGERS) else "INV3"
             if key.startswith((NODE_LEDGERS, QUOTA_LEDGERS)) and _grows(old, new):
-                self.violated(law, f"{key} is in quarantine, and more is charged to it")
+                self.violated(law, f"{key} is in quarantine, and a commit charged more to it")
         self._noted = dict(self._damage.noted)
 
     def _look(self, _number: int, world: World, _: None) -> None:
@@ -211,16 +213,16 @@ class ConfinedLedgers(Checker):
     def at_end(self, world: World) -> None:
         left = [*self._store_copy.damaged, *self._damage.noted]
         if left:
-            self.violated("V1", f"{left[0]} is still damaged, or in quarantine")
+            self.violated("V1", f"{left[0]} is still damaged or in quarantine")
 
 
 class PlaceableMeanwhile(PlaceableReplicas):
-    """V2 for what needs no ledger that is damaged, whoever else waits."""
+    """V2 for work that needs no damaged ledger, whatever else waits."""
 
     placed_ms = PLACED_MS
 
     def forget(self) -> None:
-        """Whatever waits, waits from now on."""
+        """Restart the wait of all pending replicas."""
         self._since = {}
 
     def _open_ledgers(self) -> list[NodeLedger]:
@@ -232,7 +234,7 @@ class PlaceableMeanwhile(PlaceableReplicas):
 
 
 def _grows(old: Any, new: Any) -> bool:
-    """Whether more is taken of a ledger."""
+    """Whether any sum of a ledger grew."""
     before, after = dict(_sums(old)), dict(_sums(new))
     return any(
         units > before.get(whose, {}).get(what, 0)
@@ -250,17 +252,17 @@ def _sums(ledger: Any) -> Iterator[tuple[str, Amounts]]:
 
 
 class RepairAnswer(msgspec.Struct, frozen=True):
-    """A fact: what the operator was told who repaired a record."""
+    """A fact: the answer to the operator's request to repair a record."""
 
     key: str
     answer: Any
 
 
 class RepairOperator:
-    """An operator who looks into the quarantine, and recounts what has been there for a while.
+    """An operator who reads the quarantine, and recounts what has been there for a while.
 
-    What a server does for `holdfast repair recount` it does itself: it reads all records as of one
-    revision, adds them up, and asks for the result under the revision of the record it has read.
+    It does itself what a server does for `holdfast repair recount`: it reads all records as of one
+    revision, adds them up, and requests the result under the revision of the record it has read.
     """
 
     def __init__(self, seat: Seat) -> None:
@@ -268,7 +270,7 @@ class RepairOperator:
         self._calls = 0
         self._looking = 0
         self._asked: dict[int, str] = {}
-        # When each record is to be repaired, by the own clock.
+        # When to repair each record, by the operator's own clock.
         self._due_ms: dict[str, int] = {}
         self._is_thorough = False
 
@@ -294,7 +296,7 @@ class RepairOperator:
         asks = []
         by_key = {record.key: record for record in records}
         for key in self._wrong(records, now):
-            value = _recounted(records, key)
+            value = _recount(records, key)
             if value is None or key not in by_key or key in self._asked.values():
                 continue
             call = self._call()
@@ -314,7 +316,7 @@ class RepairOperator:
                 if self._is_thorough or now.monotonic_ms >= due_ms:
                     yield key
             elif self._is_thorough and record.key.startswith((NODE_LEDGERS, QUOTA_LEDGERS)):
-                value = _recounted(records, record.key)
+                value = _recount(records, record.key)
                 if value is not None and value != decode_or_none(record):
                     yield record.key
 
@@ -337,7 +339,7 @@ def build(world: World) -> None:
 
 
 def script(rng: Random) -> Sequence[Act]:
-    """Services that come, grow, shrink and are killed: their charges move all the time."""
+    """Services that are created, scaled and killed: their charges change all the time."""
     small = {"cpu": "500m", "port": 0}
     acts = [Act(500 + 100 * i, "operator", service(rng, i) | small) for i in range(3)]
     for number in range(3, 8):

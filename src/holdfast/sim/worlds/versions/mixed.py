@@ -2,11 +2,12 @@
 
     python -m holdfast.sim run holdfast.sim.worlds.versions.mixed:MIXED --seeds 0-99
 
-Each life of a server, a scheduler, a team of controllers, an agent or an operator is of one version
-or of the next (`newer`), whose structs have a field more, which is written into workloads, replicas
-and the ledgers of nodes. All are restarted all the time, so that each record is rewritten by both
-and each pair of versions meets. Now and then one workload has a type that only the next version
-knows. The laws of the end-to-end world hold, nobody breaks down, and the new field is never lost.
+Each life of a server, a scheduler, a controller runner, an agent or an operator is of one version
+or of the next (`newer`), whose structs have one more field, which is written into workloads,
+replicas and the ledgers of nodes. All are restarted all the time, so that each record is rewritten
+by both and each pair of versions meets. Now and then one workload has a type that only the next
+version knows. The invariants of the end-to-end world hold, no component crashes, and the new field
+is never lost.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ SETTLE_MS = WELL_WITHIN_MS + 30_000
 TENANT = "later"
 OPERATOR = "operator"
 NEWER_ONLY = "mesh"
-# What a server says of a field that it does not know.
+# A server's message about a field that it does not know.
 UNKNOWN = "unknown field"
 # One version may charge an object by the new field, and the other release it without (ADR 0098).
 INEXACT = "the ledger says bytes"
@@ -86,7 +87,7 @@ HAZARDS = (
 
 
 class ObjectRejected(msgspec.Struct, frozen=True):
-    """A fact: a server refused an object because of something in it that it does not know."""
+    """A fact: a server refused an object because of a field or value that it does not know."""
 
     sender: str
     name: str
@@ -94,7 +95,7 @@ class ObjectRejected(msgspec.Struct, frozen=True):
 
 
 class VersionsMet(msgspec.Struct, frozen=True):
-    """A fact: a server took in an object, each of its own version."""
+    """A fact: a server received an object; sender and server have a version each."""
 
     sender: str
     is_newer: bool
@@ -102,22 +103,22 @@ class VersionsMet(msgspec.Struct, frozen=True):
 
 
 class FieldPromised(msgspec.Struct, frozen=True):
-    """A fact: an object was created with the new field, as whoever asked for it was told."""
+    """A fact: the answer to a client says that an object was created with the new field."""
 
     key: str
     uid: str
 
 
-class _Unread(SimServer):
-    """A server that sends the lines of its streams as they are: readers know their structs."""
+class _RawStreamServer(SimServer):
+    """A server that sends the raw lines of its streams: each reader decodes by its own structs."""
 
     def _translate(self, push: Push) -> list[Any]:
         plural = self._plurals.get(push.stream)
         return [Push(push.stream, (plural, push.body))] if plural and push.body else []
 
 
-class _Lives:
-    """A machine each of whose lives is of one version or of the next."""
+class _VersionedMachine:
+    """A machine whose lives are each of one version or of the next."""
 
     def __init__(self, seat: Seat, machine: Machine, *, is_newer: bool | None = None) -> None:
         self.name = seat.name
@@ -126,25 +127,25 @@ class _Lives:
 
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
         if not self.is_newer:
-            return self._stepped(stimulus, now)
+            return self._step_once(stimulus, now)
         with next_version():
-            return self._stepped(stimulus, now)
+            return self._step_once(stimulus, now)
 
-    def _stepped(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+    def _step_once(self, stimulus: Any, now: Instant) -> Sequence[Any]:
         raise NotImplementedError
 
 
-class MixedServer(_Lives):
-    """A server that reads requests by its own structs. Whoever asked reads the answers by his."""
+class MixedServer(_VersionedMachine):
+    """A server that reads requests by its own structs. Clients read the answers by theirs."""
 
     def __init__(
         self, seat: Seat, settings: PlaneSettings, *, is_newer: bool | None = None
     ) -> None:
-        super().__init__(seat, _Unread(seat, settings), is_newer=is_newer)
+        super().__init__(seat, _RawStreamServer(seat, settings), is_newer=is_newer)
 
-    def _stepped(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+    def _step_once(self, stimulus: Any, now: Instant) -> Sequence[Any]:
         if isinstance(stimulus, Asked):
-            met = _met(stimulus, self.is_newer)
+            met = _versions_met(stimulus, self.is_newer)
             try:
                 stimulus = Asked(stimulus.call, stimulus.sender, _request(stimulus.body))
             except Unavailable as error:
@@ -161,35 +162,35 @@ class MixedServer(_Lives):
         return self.machine.step(stimulus, now)
 
 
-class MixedComponent(_Lives):
-    """A scheduler, controllers, an agent or an operator: all that asks servers."""
+class MixedComponent(_VersionedMachine):
+    """A scheduler, controllers, an agent or an operator: any client of the servers."""
 
     @property
     def missed(self) -> int:
-        """How much of what it was to be told only a list brought to light."""
+        """How many changes its streams should have brought and only a list found."""
         missed: int = getattr(self.machine, "missed", 0)
         return missed
 
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
         effects = super().step(stimulus, now)
         is_asking = self.is_newer and self.name == OPERATOR
-        return [told for effect in effects for told in _facts(effect, is_asking)]
+        return [it for effect in effects for it in _with_facts(effect, is_asking)]
 
-    def _stepped(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+    def _step_once(self, stimulus: Any, now: Instant) -> Sequence[Any]:
         kind = type(stimulus)
         if kind is Pushed:
-            stimulus = Pushed(stimulus.stream, _news(self.is_newer, *stimulus.body))
+            stimulus = Pushed(stimulus.stream, _watch_events(self.is_newer, *stimulus.body))
         elif kind is Answered:
-            stimulus = Answered(stimulus.call, self._heard(stimulus.body))
+            stimulus = Answered(stimulus.call, self._read(stimulus.body))
         effects = self.machine.step(stimulus, now)
-        # Only people ask for what is new as soon as they can; components do so a version later.
-        return [_asked(effect) for effect in effects] if self.name == OPERATOR else effects
+        # Only users ask for the new field as soon as they can; components do so a version later.
+        return [_with_new_field(effect) for effect in effects] if self.name == OPERATOR else effects
 
-    def _heard(self, body: Any) -> Any:
+    def _read(self, body: Any) -> Any:
         if self.name == OPERATOR and isinstance(body, Refusal) and UNKNOWN in body.message:
-            # Whoever wants it tries another server.
+            # The operator tries another server.
             return Unavailable(body.message)
-        return _answer(body)
+        return _read_answer(body)
 
 
 def component(make: Factory) -> Factory:
@@ -197,14 +198,14 @@ def component(make: Factory) -> Factory:
 
 
 @lru_cache(maxsize=512)
-def _news(is_newer: bool, plural: str, piece: bytes) -> tuple[Any, ...]:
+def _watch_events(is_newer: bool, plural: str, piece: bytes) -> tuple[Any, ...]:
     """The lines of a stream as a component of that version reads them."""
     struct = struct_of(plural, is_newer=is_newer)
     return tuple([read_line(struct, line) for line in piece.split(b"\n") if line])
 
 
 def _request(body: Any) -> Any:
-    """A request with its object as the server that has it now reads it."""
+    """A request with its object as the server that received it decodes it."""
     is_forwarded = isinstance(body, Forward)
     request = body.request if is_forwarded else body
     if not isinstance(request, Create | Update):
@@ -217,12 +218,12 @@ def _request(body: Any) -> Any:
     except msgspec.ValidationError as error:
         raise Unavailable(f"a forwarded request cannot be read: {error}") from error
     if has_unknown(obj, encode(request.object)):
-        raise Unavailable("a forwarded object says more than this server knows")
+        raise Unavailable("a forwarded object has fields that this server does not know")
     return Forward(body.identity, msgspec.structs.replace(request, object=obj), body.epoch)
 
 
-def _met(asked: Asked, is_newer: bool) -> list[StateFact]:
-    """The meeting of two versions, if the request shows of which the asker is."""
+def _versions_met(asked: Asked, is_newer: bool) -> list[StateFact]:
+    """The fact that two versions met, if the request shows the version of its sender."""
     if not isinstance(asked.body, Create | Update):
         return []
     kind = type(asked.body.object)
@@ -234,8 +235,8 @@ def _met(asked: Asked, is_newer: bool) -> list[StateFact]:
     )
 
 
-def _answer(body: Any) -> Any:
-    """An answer as a component reads it: see `host/client/verdicts`."""
+def _read_answer(body: Any) -> Any:
+    """An answer as a component decodes it: see `host/client/verdicts`."""
     try:
         if isinstance(body, Accepted):
             return msgspec.structs.replace(body, objects=tuple(map(read_object, body.objects)))
@@ -247,23 +248,23 @@ def _answer(body: Any) -> Any:
     return body
 
 
-def _asked(effect: Any) -> Any:
-    """What an operator asks for, with all that its version knows."""
+def _with_new_field(effect: Any) -> Any:
+    """An operator's request, with the fields that its version knows."""
     if not isinstance(effect, Ask) or not isinstance(effect.body, Create):
         return effect
     body = msgspec.structs.replace(effect.body, object=read_object(effect.body.object))
     return msgspec.structs.replace(effect, body=body)
 
 
-def _facts(effect: Any, is_asking: bool) -> Sequence[Any]:
-    """The effect; a fact is for checkers, who are of this version and hear what it can read.
+def _with_facts(effect: Any, is_asking: bool) -> Sequence[Any]:
+    """The effect; a fact is for checkers, which are of this version and get what it can decode.
 
-    `is_asking` says that the new field was asked for.
+    `is_asking` says that the request asked for the new field.
     """
     if type(effect) is not StateFact or not isinstance(effect.fact, AcknowledgedRequest):
         return [effect]
     fact = effect.fact
-    answer, request = _answer(fact.answer), fact.request
+    answer, request = _read_answer(fact.answer), fact.request
     if not isinstance(answer, Accepted):
         return []
     promised = []
@@ -286,19 +287,19 @@ def _name(body: Any) -> str:
 
 
 class PreservedFields(Checker):
-    """The field of the next version stays in every record that has it while the record is there.
+    """The field of the next version stays in every record that has it while the record exists.
 
-    Nothing comes into quarantine but what only the next version can read. And no server refuses
-    what a component of the other version writes: people alone ask for what is new.
+    Only records that only the next version can decode come into quarantine. And no server refuses
+    what a component of the other version writes: only users ask for the new field.
     """
 
     invariants = ("INV10", "V1", CRASHED)
 
     def __init__(self) -> None:
-        # What has the field; an object by its uid, since another may take its name.
+        # The records with the field; an object by its uid, since another may take its name.
         self._with_field: dict[str, str] = {}
         self._without_field: dict[str, str] = {}
-        # How often a record that had it was rewritten, how often somebody was promised to have it,
+        # How often a record that had it was rewritten, how often an answer promised it to a client,
         # and which versions met.
         self.rewritten = self.promised = 0
         self.met: set[VersionsMet] = set()
@@ -309,7 +310,9 @@ class PreservedFields(Checker):
                 self.met.add(fact)
             case ObjectRejected(sender=sender, name=name) if sender.startswith("system:"):
                 if name != NEWER_ONLY:
-                    self.violated("V1", f"{name} by {sender}, of another version: {fact.message}")
+                    self.violated(
+                        "V1", f"{name} by {sender} of another version was refused: {fact.message}"
+                    )
             case FieldPromised(key=key, uid=uid):
                 self.promised += 1
                 if self._without_field.get(key) == uid:
@@ -355,7 +358,7 @@ def guests() -> tuple[Object, ...]:
 
 
 def _newer_type(world: World, fault: Fault) -> Heal | None:
-    """Somebody gives the workload that type through a newer server, and takes it back."""
+    """A user gives the workload that type through a newer server, and reverts it."""
     store = world.stores[fault.target]
     key = keys.key_of(guests()[-1])
 
@@ -369,7 +372,7 @@ def _newer_type(world: World, fault: Fault) -> Heal | None:
         world.storage.write(store, wish, "a newer server")
 
     def repaired() -> None:
-        """As an operator repairs what older servers cannot read: the ledger names the type."""
+        """Repair what older servers cannot decode, as an operator does: the ledger has the type."""
         typed(None)
         counted = keys.disruption_ledger(TENANT, NEWER_ONLY)
         records = store.keyspace.range("", keys.END).records
@@ -400,7 +403,7 @@ def build(world: World) -> None:
 
 
 def script(rng: Random) -> Sequence[Act]:
-    """What the operator does over the run. All of it fits, so that nobody waits in the end."""
+    """What the operator does over the run. All of it fits, so that nothing is left pending."""
     small = {"cpu": "500m", "port": 0, "replicas": 2}
     acts = [Act(500 + 100 * i, "operator", service(rng, i) | small) for i in range(4)]
     for _ in range(12):

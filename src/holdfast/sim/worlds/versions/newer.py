@@ -1,7 +1,8 @@
 """The next version, generated: structs with one more field, and one more value of an enum.
 
 A server or a component of that version runs the same code. While it takes a step, what it reads is
-decoded by its own structs, which are made from ours; whatever it writes of them has the new field.
+decoded by its own structs, which are made from ours; everything it writes of them has the new
+field.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ def _set(self: Any) -> None:
 
 
 def _read(self: Any) -> None:
-    """And it knows one more value; of those that we know it has ours."""
+    """The next version also knows one more value; the known ones stay ours."""
     _set(self)
     if type(self.type) is str:
         known = Later.MESH if self.type == Later.MESH else WorkloadType(self.type)
         msgspec.structs.force_setattr(self, "type", known)
 
 
-def _grown(cls: type[Any], made: Any = _set, *more: Any) -> type[Any]:
+def _with_field(cls: type[Any], made: Any = _set, *more: Any) -> type[Any]:
     """The struct with one more field."""
     config = cls.__struct_config__
     return msgspec.defstruct(
@@ -67,7 +68,7 @@ def _grown(cls: type[Any], made: Any = _set, *more: Any) -> type[Any]:
 
 
 def _of(cls: type[Any], spec: type[Any]) -> type[Any]:
-    """The object with such a spec."""
+    """The object with this spec."""
     return msgspec.defstruct(
         cls.__name__,
         [("spec", spec)],
@@ -80,14 +81,14 @@ def _of(cls: type[Any], spec: type[Any]) -> type[Any]:
     )
 
 
-_WORKLOAD_SPEC = _grown(WorkloadSpec, _read, ("type", Any, WorkloadType.SERVICE))
+_WORKLOAD_SPEC = _with_field(WorkloadSpec, _read, ("type", Any, WorkloadType.SERVICE))
 _OBJECTS: dict[type[Object], type[Any]] = {
     Workload: _of(Workload, _WORKLOAD_SPEC),
-    Replica: _of(Replica, _grown(ReplicaSpec)),
+    Replica: _of(Replica, _with_field(ReplicaSpec)),
 }
 GROWN: dict[str, type[Any]] = {
     **{keys.kind_prefix(kind_of_struct(cls)): grown for cls, grown in _OBJECTS.items()},
-    f"{keys.LEDGERS}node/": _grown(NodeLedger),
+    f"{keys.LEDGERS}node/": _with_field(NodeLedger),
 }
 _NEWER = {prefix: msgspec.json.Decoder(cls) for prefix, cls in GROWN.items()}
 
@@ -97,8 +98,8 @@ _TABLES: tuple[dict[Any, Any], ...] = (BY_STRUCT, WRITERS, RULES, FINALIZERS)
 
 @contextmanager
 def next_version() -> Iterator[None]:
-    """While this lasts, records are read as the next version reads them, and the tables that go by
-    type know its structs. Nothing of it is left behind for the others in this process.
+    """Inside this context, records are decoded as the next version does, and the tables that are
+    keyed by type know its structs. Afterwards nothing of it remains in this process.
     """
     ours = {prefix: DECODERS[prefix] for prefix in _NEWER}
     DECODERS.update(_NEWER)
@@ -116,21 +117,21 @@ def next_version() -> Iterator[None]:
 
 
 def struct_of(plural: str, *, is_newer: bool) -> type[Object]:
-    """The struct by which a component of either version reads objects of a kind."""
+    """The struct by which a component of either version decodes objects of a kind."""
     ours = kind_of_plural(plural).struct
     return _OBJECTS.get(ours, ours) if is_newer else ours
 
 
 def read_object(obj: Object) -> Object:
-    """An object as whoever reads records by `DECODERS` now gets it over the wire."""
+    """An object as a reader with the present `DECODERS` receives it over the wire."""
     found: Object = _decoder(obj).decode(encode(obj))
     return found
 
 
 def read_object_from_client(obj: Object, *, strict: bool) -> Object:
-    """An object as a server that reads records by `DECODERS` now takes it from a client.
+    """An object as a server with the present `DECODERS` takes it from a client.
 
-    Raises Invalid for one that it does not take.
+    Raises Invalid for one that the server does not accept.
     """
     found: Object = wire.decode(_decoder(obj).type, encode(obj), strict=strict).object
     return found

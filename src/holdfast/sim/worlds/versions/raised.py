@@ -3,8 +3,8 @@
     python -m holdfast.sim run holdfast.sim.worlds.versions.raised:RAISED --seeds 0-99
 
 For the first half it is the world of `mixed`. Then the format is raised to one that only the next
-version knows, while servers of this version are at work and have transactions on their way. From
-that revision on none of them writes anything. They are replaced a while later, and the laws of the
+version knows, while servers of this version run and have transactions in flight. From that revision
+on none of them writes anything. They are replaced a while later, and the invariants of the
 end-to-end world hold all the time.
 """
 
@@ -36,7 +36,7 @@ from holdfast.sim.worlds.versions.mixed import (
 from holdfast.sim.worlds.versions.newer import NEXT_FORMAT
 
 RAISED_MS = 60_000
-# The operator has replaced the servers that are too old by so long after it.
+# This long after it the operator has replaced the servers that are too old.
 REPLACED_MS = 15_000
 
 HAZARDS = (
@@ -57,7 +57,7 @@ class FormatRaise(Checker):
         world.post((RAISED_MS + REPLACED_MS) * 1000, lambda *_: self._replace(world), None, None)
 
     def server(self, seat: Seat, settings: PlaneSettings) -> MixedServer:
-        """A life of a server: of either version at first, and then of the next one alone."""
+        """A life of a server: of either version at first, and then only of the next one."""
         return MixedServer(seat, settings, is_newer=True if self.is_raised else None)
 
     def _raise(self, world: World) -> None:

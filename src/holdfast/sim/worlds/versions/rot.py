@@ -1,12 +1,11 @@
-"""The end-to-end world with records that go bad: none of them may stop anything but what is about
-itself.
+"""The end-to-end world with damaged records: each may stop only requests about itself.
 
     python -m holdfast.sim run holdfast.sim.worlds.versions.rot:ROT --seeds 0-99
 
-Some objects are there for this alone, one of most kinds that components follow. A hazard writes
-over one of them: bytes that are no JSON, a field that is missing, a value that only a newer version
-can read. Everything else must go on as if nothing had happened, under the laws of the end-to-end
-world. An operator touches the damaged ones now and then, and is told what is wrong.
+Some objects exist only for this, one of most kinds that components follow. A hazard overwrites one
+of them: bytes that are no JSON, a missing field, a value that only a newer version can decode.
+Everything else must go on as if nothing had happened, under the invariants of the end-to-end world.
+An operator patches the damaged ones now and then, and the refusal must name the damage.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ DECOYS = tuple(keys.key_of(obj) for obj in decoys())
 
 
 def _unreadable(tree: dict[str, Any], how: int) -> bytes:
-    """A form of the record that nobody of this version can read."""
+    """A form of the record that this version cannot decode."""
     section = tree.setdefault("spec", {}) if how % 2 else tree
     match how % 5:
         case 0:
@@ -97,7 +96,7 @@ def _unreadable(tree: dict[str, Any], how: int) -> bytes:
 
 
 def _rot(world: World, fault: Fault) -> Heal | None:
-    """Write over one of the decoys, as a bad disk or another version would; then write it back."""
+    """Overwrite one of the decoys, as a bad disk or another version would; then restore it."""
     store = world.stores[fault.target]
     key = DECOYS[fault.amount % len(DECOYS)]
     found = store.keyspace.range(key, key + "\0").records
@@ -117,13 +116,13 @@ def _rot(world: World, fault: Fault) -> Heal | None:
 
 
 class DecoyAnswer(msgspec.Struct, frozen=True):
-    """A fact: what somebody was told who touched one of the decoys."""
+    """A fact: the answer to an operator who patched one of the decoys."""
 
     answer: Any
 
 
 class LabelingOperator:
-    """An operator who labels the decoys, and tells what came of it."""
+    """An operator who labels the decoys, and states the answers as facts."""
 
     def __init__(self, _seat: Seat) -> None:
         self._calls = 0
@@ -132,13 +131,13 @@ class LabelingOperator:
         match stimulus:
             case Prompted(body={"key": key}):
                 self._calls += 1
-                return [Ask(self._calls, CLIENT_SERVERS, _labelled(key, self._calls), 3_000)]
+                return [Ask(self._calls, CLIENT_SERVERS, _label_patch(key, self._calls), 3_000)]
             case Answered(body=body):
                 return [StateFact(DecoyAnswer(body))]
         return []
 
 
-def _labelled(key: str, number: int) -> Patch:
+def _label_patch(key: str, number: int) -> Patch:
     plural, *inside = key.removeprefix(keys.OBJECTS).split("/")
     namespace, name = inside if len(inside) > 1 else ("", inside[0])
     body = {"metadata": {"labels": {"turn": str(number)}}}
@@ -146,7 +145,7 @@ def _labelled(key: str, number: int) -> Patch:
 
 
 class ConfinedRecords(Checker):
-    """What is damaged is told of its own reason, and everything that was met is in quarantine."""
+    """Damage is refused with its own reason, and every record so refused is in quarantine."""
 
     invariants = ("V1",)
 
@@ -169,11 +168,11 @@ class ConfinedRecords(Checker):
     def at_end(self, world: World) -> None:
         unseen = [key for key in self.met if key not in self.noted]
         if unseen:
-            self.violated("V1", f"{unseen[0]} was refused as unreadable, and is in no quarantine")
+            self.violated("V1", f"{unseen[0]} was refused as unreadable and is not in quarantine")
 
 
 def build(world: World) -> None:
-    """The end-to-end world with a few nodes, the decoys, and somebody who touches them."""
+    """The end-to-end world with a few nodes, the decoys, and an operator who labels them."""
     world.faults.add("rot", FaultKind(STORE, _rot))
     build_with(world, NODES, zones="abcde", faults_ms=FAULTS_MS, more=decoys())
     world.add(CURIOUS, LabelingOperator, identity=ADMIN)
