@@ -22,7 +22,7 @@ from holdfast.model.lifecycle import Cause, State
 from holdfast.model.requests import Evict, Move, Remove
 from tests.plane import template
 from tests.scale import examples
-from tests.unit.correct.team_rig import (
+from tests.unit.correct.controller_rig import (
     ADMIN,
     DONE,
     DOWN,

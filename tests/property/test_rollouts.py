@@ -14,7 +14,7 @@ from holdfast.model.placement.disruption import is_available
 from holdfast.model.requests import Evict
 from holdfast.model.rollouts import limits, target_of
 from tests.scale import examples
-from tests.unit.correct.shipyard import Yard, canary, rolling, version
+from tests.unit.correct.rollout_rig import RolloutRig, canary, rolling, version
 
 EXAMPLES = examples(60)
 LAST = 9
@@ -45,8 +45,8 @@ ROLLOUTS = st.one_of(
 )
 
 
-class WatchedYard(Yard):
-    """A yard that looks at every eviction of a rollout before it takes effect."""
+class WatchedYard(RolloutRig):
+    """A rig that looks at every eviction of a rollout before it takes effect."""
 
     def _ask(self, ask: Ask) -> None:
         if isinstance(ask.body, Evict) and ask.body.cause is Cause.ROLLOUT:
@@ -67,34 +67,34 @@ class WatchedYard(Yard):
         assert left >= floor, (evict, left, floor)
 
 
-def play(yard: Yard, step: tuple[Any, ...]) -> None:
-    found = [it for it in yard.all("replicas") if it.status.state is State.RUNNING]
+def play(rig: RolloutRig, step: tuple[Any, ...]) -> None:
+    found = [it for it in rig.all("replicas") if it.status.state is State.RUNNING]
     at = {it.spec.ordinal: it for it in found}
     match step:
         case ("template", number, broken):
-            yard.want(template=version(number, broken))
+            rig.want(template=version(number, broken))
         case ("scale", count):
-            yard.want(replicas=count)
+            rig.want(replicas=count)
         case ("pause", is_paused):
-            yard.want(rollout={"paused": is_paused})
+            rig.want(rollout={"paused": is_paused})
         case ("end", place) if place in at:
-            yard.ends(at[place])
+            rig.ends(at[place])
         case ("restart", place) if place in at and is_available(at[place]):
-            yard.restarts(at[place])
+            rig.restarts(at[place])
         case ("ill", place) if place in at:
-            yard.gets(at[place], Stage.STARTING)
+            rig.gets(at[place], Stage.STARTING)
         case ("crash", writes):
-            yard.crash_after = len(yard.sent) + writes
+            rig.crash_after = len(rig.sent) + writes
         case ("time", turns):
-            yard.ship(turns)
+            rig.ship(turns)
 
 
-def recover(yard: Yard) -> None:
+def recover(rig: RolloutRig) -> None:
     """What was ill becomes ready again, where it is able to."""
-    for it in yard.all("replicas"):
+    for it in rig.all("replicas"):
         is_broken = len(it.spec.template.env) > 1
         if it.status.state is State.RUNNING and not is_available(it) and not is_broken:
-            yard.gets(it, Stage.READY)
+            rig.gets(it, Stage.READY)
 
 
 @settings(max_examples=EXAMPLES)
@@ -103,21 +103,21 @@ def test_a_rollout_keeps_its_limits_and_comes_to_its_end(
     rollout: Rollout, replicas: int, steps: list[tuple[Any, ...]]
 ) -> None:
     """Nothing that is ready is stopped below the limit, and the last template wins. [I6, C6.9]"""
-    yard = WatchedYard()
-    yard.build(replicas, rollout)
+    rig = WatchedYard()
+    rig.build(replicas, rollout)
     for step in steps:
-        play(yard, step)
-        yard.ship(1)
-    yard.crash_after = None
-    yard.want(rollout={"paused": False}, template=version(LAST), replicas=replicas)
+        play(rig, step)
+        rig.ship(1)
+    rig.crash_after = None
+    rig.want(rollout={"paused": False}, template=version(LAST), replicas=replicas)
     for _ in range(60):
-        recover(yard)
-        yard.ship(5)
-        if yard.status.phase is RolloutPhase.IDLE and yard.status.current == yard.status.stable:
+        recover(rig)
+        rig.ship(5)
+        if rig.status.phase is RolloutPhase.IDLE and rig.status.current == rig.status.stable:
             break
-    yard.ship(8)
-    assert yard.versions() == dict.fromkeys(range(replicas), str(LAST)), yard.status
-    assert yard.status.phase is RolloutPhase.IDLE
-    yard.writes()
-    yard.run(120_000)
-    assert yard.writes() == []
+    rig.ship(8)
+    assert rig.versions() == dict.fromkeys(range(replicas), str(LAST)), rig.status
+    assert rig.status.phase is RolloutPhase.IDLE
+    rig.writes()
+    rig.run(120_000)
+    assert rig.writes() == []

@@ -9,7 +9,7 @@ from holdfast.agent.runtime_protocol import Attempt, Check, Halt, RunProbe
 from holdfast.agent.work import ReplicaWork, WorkPhase
 from holdfast.model.kinds.template import ExecAction, Template
 from holdfast.model.lifecycle import Stage
-from tests.unit.correct.pictures import replica
+from tests.unit.correct.views import replica
 
 AT = Attempt("u", 3)
 BYE = RunProbe(AT, Check.PRE_STOP, ExecAction(command=("bye",)), 0)

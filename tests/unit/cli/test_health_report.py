@@ -27,7 +27,7 @@ from holdfast.model.kinds.workload import Progress, Workload, WorkloadStatus
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
 from holdfast.model.pulse import Beat, Pulse, Pulses, ReceivedPulse
-from tests.unit.correct.pictures import at, node, replaced, replica, workload
+from tests.unit.correct.views import at, node, replaced, replica, workload
 
 GOOD = {"ping": True, "store": True, "hub": True, "shutdown": True}
 URL = "https://127.0.0.1:6443"

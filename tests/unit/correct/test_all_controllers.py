@@ -23,6 +23,6 @@ def test_every_controller_follows_kinds_that_exist() -> None:
 
 
 def test_controllers_are_new_each_time() -> None:
-    """What one team has seen is no ground for another to act on. [K2]"""
+    """What one process has observed is no ground for another to act on. [K2]"""
     first, second = all_controllers(), all_controllers()
     assert [a is b for a, b in zip(first, second, strict=True)] == [False] * len(first)

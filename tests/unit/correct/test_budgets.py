@@ -12,8 +12,8 @@ from holdfast.model.lifecycle import Cause, Stage
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Evict, ReportStage, Update
 from tests.plane import refused
-from tests.unit.correct.pictures import replaced
-from tests.unit.correct.team_rig import ADMIN, Rig, accepted, target
+from tests.unit.correct.controller_rig import ADMIN, Rig, accepted, target
+from tests.unit.correct.views import replaced
 
 BUDGET = Disruption(max_unavailable=1)
 ROLLOUT = who.controller("rollout")

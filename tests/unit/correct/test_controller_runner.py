@@ -1,4 +1,4 @@
-"""The team as a machine: leases, answers that are lost, crashes, and quiet at the end."""
+"""The controller runner as a machine: leases, lost answers, crashes, and quiet at the end."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.machine import Ask
 from holdfast.model.requests import AcquireLease, Create, Remove, Update
 from tests.scale import some_of
-from tests.unit.correct.pictures import view, workload
-from tests.unit.correct.team_rig import (
+from tests.unit.correct.controller_rig import (
     ADMIN,
     DONE,
     DOWN,
@@ -34,6 +33,7 @@ from tests.unit.correct.team_rig import (
     Rig,
     accepted,
 )
+from tests.unit.correct.views import view, workload
 
 
 def world(replicas: int = 3, controllers: Iterable[Controller] | None = None) -> Rig:
@@ -65,7 +65,7 @@ def test_a_service_comes_to_run_and_then_nothing_is_written_any_more() -> None:
     rig.writes()
     rig.run(600_000)
     assert rig.writes() == []
-    assert rig.team.cache.missed == 0
+    assert rig.runner.cache.missed == 0
 
 
 def test_a_restarted_team_at_the_fixed_point_writes_nothing() -> None:
@@ -76,7 +76,7 @@ def test_a_restarted_team_at_the_fixed_point_writes_nothing() -> None:
     rig.start()
     rig.run(120_000)
     assert rig.writes() == []
-    assert sorted(rig.team.terms()) == sorted(it.name for it in all_controllers())
+    assert sorted(rig.runner.terms()) == sorted(it.name for it in all_controllers())
 
 
 def story(rig: Rig) -> list[Any]:
@@ -199,7 +199,7 @@ def test_a_stale_epoch_is_taken_for_a_lost_lease() -> None:
     scale(rig, 1)
     rig.run(500)
     assert "Evict" in rig.writes()
-    assert "workload" not in rig.team.terms()
+    assert "workload" not in rig.runner.terms()
     assert set(rig.states().values()) == {"Running"}
     rig.run(25_000)
     rig.turn()
@@ -212,7 +212,7 @@ def test_what_another_process_holds_is_taken_over_only_when_it_stands_still() ->
     rig.plane.ask(WORKLOADS, AcquireLease("controller:workload", 15_000, instance="other"))
     rig.run(14_000)
     assert creates(rig) == []
-    assert {it.name for it in all_controllers()} - {*rig.team.terms()} == {"workload"}
+    assert {it.name for it in all_controllers()} - {*rig.runner.terms()} == {"workload"}
     rig.run(10_000)
     assert len(creates(rig)) == 3
 
@@ -242,7 +242,7 @@ def test_nothing_is_done_on_a_picture_that_is_too_old() -> None:
     rig.silent, rig.untold = {"node-a"}, {"replicas"}
     rig.run(60_000)
     assert rig.phase("node-a") == "Suspect"
-    assert rig.team.withheld > 0
+    assert rig.runner.withheld > 0
     rig.untold = set()
     rig.run(20_000)
     assert rig.phase("node-a") == "Unknown"
@@ -372,7 +372,7 @@ def test_news_that_never_come_are_found_by_the_resync(plural: str) -> None:
     assert sorted(it.spec.ordinal for it in running) == [0, 1, 2]
     assert rig.phase("node-a") == "Fenced"
     assert "node-a" not in {it.status.binding.node for it in running}
-    assert rig.team.cache.missed > 0
+    assert rig.runner.cache.missed > 0
 
 
 def test_a_server_that_owes_an_answer_is_not_asked_again() -> None:

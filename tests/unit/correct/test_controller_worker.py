@@ -17,8 +17,8 @@ from holdfast.model.requests import (
     Remove,
 )
 from holdfast.observe.watch_events import Get
-from tests.unit.correct.pictures import TERM, replica, view
-from tests.unit.correct.team_rig import target
+from tests.unit.correct.controller_rig import target
+from tests.unit.correct.views import TERM, replica, view
 
 
 @pytest.mark.parametrize(

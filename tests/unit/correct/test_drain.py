@@ -23,7 +23,16 @@ from holdfast.model.meta import ConditionStatus, condition
 from holdfast.model.placement.disruption import is_available
 from holdfast.model.requests import Evict, Update
 from holdfast.observe.cache import ObjectChange
-from tests.unit.correct.pictures import (
+from tests.unit.correct.controller_rig import (
+    ADMIN,
+    DONE,
+    DOWN,
+    LOST_AFTER,
+    LOST_BEFORE,
+    Rig,
+    accepted,
+)
+from tests.unit.correct.views import (
     TERM,
     at,
     later,
@@ -33,15 +42,6 @@ from tests.unit.correct.pictures import (
     replica,
     view,
     workload,
-)
-from tests.unit.correct.team_rig import (
-    ADMIN,
-    DONE,
-    DOWN,
-    LOST_AFTER,
-    LOST_BEFORE,
-    Rig,
-    accepted,
 )
 
 KEY = ("", "node-a")
@@ -242,7 +242,7 @@ def test_only_news_of_draining_nodes_are_looked_at() -> None:
         assert found == ([KEY] if is_news else []), (before, after)
 
 
-# In a team ---------------------------------------------------------------------------------------
+# In a runner -------------------------------------------------------------------------------------
 
 
 class Draining(Rig):

@@ -15,8 +15,16 @@ from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import API_VERSION, OwnerReference
 from holdfast.model.requests import Create, Remove, ReportStage, Update
 from holdfast.observe.cache import ObjectChange
-from tests.unit.correct.pictures import NOW, TERM, later, meta, node, replica, view, workload
-from tests.unit.correct.team_rig import ADMIN, DONE, DOWN, LOST_AFTER, LOST_BEFORE, Rig, accepted
+from tests.unit.correct.controller_rig import (
+    ADMIN,
+    DONE,
+    DOWN,
+    LOST_AFTER,
+    LOST_BEFORE,
+    Rig,
+    accepted,
+)
+from tests.unit.correct.views import NOW, TERM, later, meta, node, replica, view, workload
 
 KEY = ("acme", "web")
 

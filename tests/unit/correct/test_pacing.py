@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.correct.pacing import RateLimiter
-from tests.unit.correct.pictures import later
+from tests.unit.correct.views import later
 
 
 def test_some_at_once_and_then_so_many_a_second() -> None:

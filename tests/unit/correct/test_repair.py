@@ -25,7 +25,8 @@ from holdfast.model.meta import Object
 from holdfast.model.requests import Evict, JudgeNode, Move, NodeAction, Reserve, Unreserve
 from holdfast.observe.cache import ObjectChange
 from tests.plane import NODES, SCHEDULER, accepted, target, template
-from tests.unit.correct.pictures import (
+from tests.unit.correct.controller_rig import Rig
+from tests.unit.correct.views import (
     TEMPLATE,
     TERM,
     at,
@@ -36,7 +37,6 @@ from tests.unit.correct.pictures import (
     replica,
     view,
 )
-from tests.unit.correct.team_rig import Rig
 
 KEY = ("acme", "web-0-0")
 KEEP = msgspec.structs.replace(TEMPLATE, on_disconnect=OnDisconnect.KEEP, replace_after_seconds=60)

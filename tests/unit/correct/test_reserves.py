@@ -33,7 +33,16 @@ from holdfast.model.lifecycle import State
 from holdfast.model.meta import ConditionStatus, condition
 from holdfast.model.requests import DropReservation, HoldCapacity, Remove, Update
 from holdfast.observe.cache import ObjectChange
-from tests.unit.correct.pictures import (
+from tests.unit.correct.controller_rig import (
+    ADMIN,
+    DONE,
+    DOWN,
+    LOST_AFTER,
+    LOST_BEFORE,
+    Rig,
+    accepted,
+)
+from tests.unit.correct.views import (
     TERM,
     at,
     later,
@@ -44,7 +53,6 @@ from tests.unit.correct.pictures import (
     view,
     workload,
 )
-from tests.unit.correct.team_rig import ADMIN, DONE, DOWN, LOST_AFTER, LOST_BEFORE, Rig, accepted
 
 KEY = ("acme", "web")
 ONE = {"cpu": 1000, "replicas": 1}
@@ -225,7 +233,7 @@ def test_only_news_of_lanes_are_looked_at() -> None:
         )
 
 
-# In a team ---------------------------------------------------------------------------------------
+# In a runner -------------------------------------------------------------------------------------
 
 
 class Reserving(Rig):

@@ -24,7 +24,7 @@ from holdfast.model.kinds.workload import Job, JobStatus, RolloutStatus, Workloa
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import Condition, ConditionStatus, condition
 from holdfast.observe.cache import ObjectChange
-from tests.unit.correct.pictures import (
+from tests.unit.correct.views import (
     AGENT,
     NOW,
     TEMPLATE,

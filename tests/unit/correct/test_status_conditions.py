@@ -12,7 +12,7 @@ from holdfast.model.kinds.workload import Progress, WorkloadType
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Condition, ConditionStatus
 from holdfast.model.requests import Update
-from tests.unit.correct.pictures import NOW, TERM, later, replaced, replica, view, workload
+from tests.unit.correct.views import NOW, TERM, later, replaced, replica, view, workload
 
 SERVICE, JOB = WorkloadType.SERVICE, WorkloadType.JOB
 

@@ -32,8 +32,8 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import AcquireLease, Bind, Evict, Move, RenewLease, ReportStage, Update
 from holdfast.observe.watch_events import Get
 from tests.plane import ADMIN, WORKLOADS, accepted, refused
-from tests.unit.correct.shipyard import Yard, rolling, version
-from tests.unit.correct.team_rig import DONE, DOWN, LOST_AFTER, Rig, target
+from tests.unit.correct.controller_rig import DONE, DOWN, LOST_AFTER, Rig, target
+from tests.unit.correct.rollout_rig import RolloutRig, rolling, version
 from tests.unit.propose.test_scheduler_on_a_plane import OnPlane
 from tools.signals_page import PAGE, page
 
@@ -146,13 +146,13 @@ def disconnected() -> list[Any]:
     # Servers still answer questions; a stale cache is no ground for a verdict.
     rig.silent = {"node-a"}
     rig.run(120_000)
-    assert rig.team.withheld
+    assert rig.runner.withheld
     return asked(rig)
 
 
 def lease_lost() -> list[Any]:
     rig = settled()
-    term = rig.team.terms()["workload"]
+    term = rig.runner.terms()["workload"]
     rig.leases_are_down = True
     rig.run(60_000)
     rig.sent = []
@@ -199,16 +199,16 @@ def conflicts() -> list[Any]:
 
 
 def rollout_overdue() -> list[Any]:
-    yard = Yard()
-    yard.build(4, rolling(1))
-    yard.want(template=version(2, broken="yes"))
+    rig = RolloutRig()
+    rig.build(4, rolling(1))
+    rig.want(template=version(2, broken="yes"))
     # All that may be missing is missing; from here on only the deadline changes anything.
-    yard.ship(30)
-    yard.sent = []
-    yard.ship(120)
-    assert yard.status.reason == "ProgressDeadlineExceeded"
-    assert yard.ready == 3
-    return asked(yard)
+    rig.ship(30)
+    rig.sent = []
+    rig.ship(120)
+    assert rig.status.reason == "ProgressDeadlineExceeded"
+    assert rig.ready == 3
+    return asked(rig)
 
 
 def servers_down() -> list[Any]:

@@ -19,7 +19,7 @@ from holdfast.model.ledger import mirror_node
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import Object
 from holdfast.model.pulse import Beat, Pulse, Pulses, ReceivedPulse
-from tests.unit.correct.pictures import TEMPLATE, at, later, meta, record, replaced, replica
+from tests.unit.correct.views import TEMPLATE, at, later, meta, record, replaced, replica
 
 TIMING = FenceTiming()
 # All objects in these snapshots are from the moment NOW; the question is asked this much later.

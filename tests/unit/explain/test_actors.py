@@ -11,7 +11,7 @@ from holdfast.explain.evidence import EVENTS_MAX
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.lifecycle import State
 from holdfast.model.pulse import Beat, Pulse, Pulses, ReceivedPulse
-from tests.unit.correct.pictures import at, node, replaced, replica
+from tests.unit.correct.views import at, node, replaced, replica
 from tests.unit.explain.questions import LOOK_MS, LOST, asked, lease, unknown
 
 

@@ -9,7 +9,7 @@ from holdfast.model.heartbeat import HeartbeatReport
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Operation
-from tests.unit.correct.pictures import AGENT, at, node, record, replaced, replica
+from tests.unit.correct.views import AGENT, at, node, record, replaced, replica
 from tests.unit.explain.questions import (
     KEEP,
     LOOK_MS,

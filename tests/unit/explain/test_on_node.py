@@ -10,7 +10,7 @@ from holdfast.model.heartbeat import HeartbeatReport, ProgressNotes, WorkProgres
 from holdfast.model.kinds.replica import CRASH_LOOP, Process
 from holdfast.model.kinds.workload import Progress, WorkloadStatus
 from holdfast.model.lifecycle import Stage, State
-from tests.unit.correct.pictures import (
+from tests.unit.correct.views import (
     AGENT,
     TEMPLATE,
     at,

@@ -23,7 +23,7 @@ from holdfast.model.ledger import QuotaLedger, TenantLimits, TenantUse
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.propose.filters import FILTERS
-from tests.unit.correct.pictures import TEMPLATE, at, meta, node, record, replaced, replica
+from tests.unit.correct.views import TEMPLATE, at, meta, node, record, replaced, replica
 from tests.unit.explain.questions import FULL, OVER, asked, due_in_ms, ledgers, says
 
 

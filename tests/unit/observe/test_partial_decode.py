@@ -11,7 +11,7 @@ from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.registry import KINDS, Kind, kind_of
 from holdfast.model.selection.field_selector import field_text, parse_field_selector
 from holdfast.observe.entries import EntryReader, kept_paths
-from tests.unit.correct.pictures import node, replica
+from tests.unit.correct.views import node, replica
 
 
 def whole(kind: Kind, data: bytes) -> tuple[str, ...]:

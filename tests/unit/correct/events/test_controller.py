@@ -29,7 +29,7 @@ from holdfast.model.meta import Condition, ConditionStatus
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import Move, Remove, ReportPending, Update
 from tests.plane import ADMIN, SCHEDULER, WORKLOADS, accepted, template
-from tests.unit.correct.team_rig import LOST_AFTER, LOST_BEFORE, Rig, target
+from tests.unit.correct.controller_rig import LOST_AFTER, LOST_BEFORE, Rig, target
 
 
 def rig(*more: Controller, nodes: tuple[str, ...] = ("node-a",)) -> Rig:

@@ -18,7 +18,7 @@ from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
 from holdfast.model.kinds.workload import Job, WorkloadType
 from holdfast.model.requests import Remove, Update
 from tests.plane import ADMIN, accepted, template
-from tests.unit.correct.team_rig import Rig
+from tests.unit.correct.controller_rig import Rig
 
 RESYNC_MS = 80_000
 

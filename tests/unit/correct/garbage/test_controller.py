@@ -24,7 +24,7 @@ from holdfast.model.meta import API_VERSION, ObjectMeta, OwnerReference
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import HoldCapacity, Propagation, Remove, Reserve
 from tests.plane import ADMIN, SCHEDULER, accepted
-from tests.unit.correct.team_rig import LOST_AFTER, LOST_BEFORE, Rig, target
+from tests.unit.correct.controller_rig import LOST_AFTER, LOST_BEFORE, Rig, target
 
 
 def rig(*more: Controller) -> Rig:
@@ -103,7 +103,7 @@ def test_owners_of_kinds_that_are_not_ours_are_taken_to_be_there() -> None:
 
 
 def test_what_is_missing_may_just_not_have_been_told() -> None:
-    """Kinds arrive on streams of their own: the team waits for the other one. [C3, I3]"""
+    """Kinds arrive on streams of their own: the controller waits for the other one. [C3, I3]"""
     on = rig()
     on.untold = {"workloads"}
     workload = on.plane.workload()

@@ -26,8 +26,8 @@ from holdfast.model.refusal import Reason
 from holdfast.model.requests import Create, Remove, Update
 from holdfast.model.time import Instant, timestamp, wall_ms
 from tests.plane import START_WALL_MS, WORKLOADS, refused, template
-from tests.unit.correct.pictures import TERM, replaced, view, workload
-from tests.unit.correct.team_rig import ADMIN, LOST_AFTER, LOST_BEFORE, Rig, accepted
+from tests.unit.correct.controller_rig import ADMIN, LOST_AFTER, LOST_BEFORE, Rig, accepted
+from tests.unit.correct.views import TERM, replaced, view, workload
 
 KEY = ("acme", "web")
 # 2026-03-01 12:00 UTC, a Sunday.

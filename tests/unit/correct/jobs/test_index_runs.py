@@ -28,7 +28,8 @@ from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Create, Evict, Move, Remove
 from tests.plane import WORKLOADS, refused, template
-from tests.unit.correct.pictures import (
+from tests.unit.correct.controller_rig import ADMIN, LOST_AFTER, Rig, accepted, target
+from tests.unit.correct.views import (
     AGENT,
     TEMPLATE,
     TERM,
@@ -40,7 +41,6 @@ from tests.unit.correct.pictures import (
     view,
     workload,
 )
-from tests.unit.correct.team_rig import ADMIN, LOST_AFTER, Rig, accepted, target
 
 KEY, PLACES = ("acme", "web"), ("acme", "web/0")
 NEVER = replaced(TEMPLATE, restart=RestartPolicy.NEVER)

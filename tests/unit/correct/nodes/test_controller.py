@@ -15,8 +15,8 @@ from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import JudgeNode, Move, NodeAction, Term
 from tests.scale import scaled, some_of
-from tests.unit.correct.pictures import NOW, TERM, later, node, replica, view
-from tests.unit.correct.team_rig import DONE, DOWN, LOST_AFTER, LOST_BEFORE, Rig
+from tests.unit.correct.controller_rig import DONE, DOWN, LOST_AFTER, LOST_BEFORE, Rig
+from tests.unit.correct.views import NOW, TERM, later, node, replica, view
 
 NAMES = ("node-a", "node-b", "node-c", "node-d")
 

@@ -10,7 +10,7 @@ from holdfast.correct.nodes.disruption_limits import (
     DisruptionLimits,
 )
 from holdfast.model.kinds.node import NodePhase
-from tests.unit.correct.pictures import node
+from tests.unit.correct.views import node
 
 
 @pytest.mark.parametrize(

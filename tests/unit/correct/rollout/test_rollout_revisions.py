@@ -7,55 +7,55 @@ from typing import Any
 from holdfast.model.kinds.workload import CanaryStep, RolloutPhase
 from holdfast.model.lifecycle import State
 from holdfast.model.requests import Remove
-from tests.unit.correct.shipyard import Yard, all_of, canary, name_of, rolling, version
-from tests.unit.correct.team_rig import ADMIN, accepted
+from tests.unit.correct.controller_rig import ADMIN, accepted
+from tests.unit.correct.rollout_rig import RolloutRig, all_of, canary, name_of, rolling, version
 
 MINUTE = 60
 
 
 def test_a_pause_holds_everything_until_its_owner_lets_it_go_on() -> None:
     """At any moment, and births meanwhile are of the revision that the place has."""
-    yard = Yard()
-    yard.build(4, rolling(1))
-    yard.want(template=version(2))
-    yard.until({**all_of(1, 4), 0: "2"})
-    yard.want(rollout={"paused": True})
-    yard.ship(3)
-    before = yard.versions()
-    assert (yard.status.phase, yard.status.reason) == (RolloutPhase.PAUSED, "Paused")
+    rig = RolloutRig()
+    rig.build(4, rolling(1))
+    rig.want(template=version(2))
+    rig.until({**all_of(1, 4), 0: "2"})
+    rig.want(rollout={"paused": True})
+    rig.ship(3)
+    before = rig.versions()
+    assert (rig.status.phase, rig.status.reason) == (RolloutPhase.PAUSED, "Paused")
     old = next(place for place, number in before.items() if number == "1")
-    yard.ends(yard.replica(old))
-    yard.ship(2 * MINUTE)
-    assert yard.versions() == before
-    yard.want(rollout={"paused": False})
-    yard.ship(40)
-    assert yard.versions(State.RUNNING) == all_of(2, 4)
+    rig.ends(rig.replica(old))
+    rig.ship(2 * MINUTE)
+    assert rig.versions() == before
+    rig.want(rollout={"paused": False})
+    rig.ship(40)
+    assert rig.versions(State.RUNNING) == all_of(2, 4)
 
 
 def test_a_template_that_comes_during_a_pause_waits_for_its_end() -> None:
     """Nothing of it is made, and it is taken up afterwards."""
-    yard = Yard()
-    yard.build(2, rolling(1, paused=True))
-    yard.want(template=version(2))
-    yard.ship(10)
-    assert yard.versions() == all_of(1, 2)
-    assert yard.status.phase is RolloutPhase.PAUSED
-    yard.want(rollout={"paused": False})
-    yard.ship(30)
-    assert yard.versions(State.RUNNING) == all_of(2, 2)
+    rig = RolloutRig()
+    rig.build(2, rolling(1, paused=True))
+    rig.want(template=version(2))
+    rig.ship(10)
+    assert rig.versions() == all_of(1, 2)
+    assert rig.status.phase is RolloutPhase.PAUSED
+    rig.want(rollout={"paused": False})
+    rig.ship(30)
+    assert rig.versions(State.RUNNING) == all_of(2, 2)
 
 
 def test_a_second_template_takes_over_from_the_first() -> None:
     """Places that had the first go straight to the second."""
-    yard = Yard()
-    yard.build(4, rolling(1))
-    yard.want(template=version(2, broken="yes"))
-    yard.ship(8)
-    yard.want(template=version(3))
-    yard.ship(50)
-    assert yard.fewest == 3
-    assert yard.versions(State.RUNNING) == all_of(3, 4)
-    assert [it.spec.number for it in sorted(yard.all("workloadrevisions"), key=_number)] == [
+    rig = RolloutRig()
+    rig.build(4, rolling(1))
+    rig.want(template=version(2, broken="yes"))
+    rig.ship(8)
+    rig.want(template=version(3))
+    rig.ship(50)
+    assert rig.fewest == 3
+    assert rig.versions(State.RUNNING) == all_of(3, 4)
+    assert [it.spec.number for it in sorted(rig.all("workloadrevisions"), key=_number)] == [
         1,
         2,
         3,
@@ -69,40 +69,40 @@ def _number(revision: Any) -> int:
 
 def test_going_back_to_the_old_template_makes_no_new_revision() -> None:
     """The broken one makes way at once, without canary steps."""
-    yard = Yard()
-    yard.build(4, canary(CanaryStep(1, 30)))
-    yard.want(template=version(2, broken="yes"))
-    yard.ship(8)
-    assert sorted(yard.versions().values()) == ["1", "1", "1", "2"]
-    yard.want(template=version(1))
-    yard.ship(10)
-    assert yard.versions(State.RUNNING) == all_of(1, 4)
-    assert yard.status.phase is RolloutPhase.IDLE
-    assert len(yard.all("workloadrevisions")) == 2
+    rig = RolloutRig()
+    rig.build(4, canary(CanaryStep(1, 30)))
+    rig.want(template=version(2, broken="yes"))
+    rig.ship(8)
+    assert sorted(rig.versions().values()) == ["1", "1", "1", "2"]
+    rig.want(template=version(1))
+    rig.ship(10)
+    assert rig.versions(State.RUNNING) == all_of(1, 4)
+    assert rig.status.phase is RolloutPhase.IDLE
+    assert len(rig.all("workloadrevisions")) == 2
 
 
 def test_history_keeps_as_many_as_are_wanted_and_numbers_never_come_again() -> None:
     """Oldest first, never one that is in use."""
-    yard = Yard()
-    yard.build(1, rolling(1, history=1))
+    rig = RolloutRig()
+    rig.build(1, rolling(1, history=1))
     for number in (2, 3, 4):
-        yard.want(template=version(number))
-        yard.ship(15)
-        assert yard.status.stable == name_of(number)
-    assert sorted(map(_number, yard.all("workloadrevisions"))) == [3, 4]
-    yard.want(rollout={"history": 0}, template=version(3))
-    yard.ship(15)
-    assert sorted(map(_number, yard.all("workloadrevisions"))) == [3]
-    yard.want(template=version(5))
-    yard.ship(15)
-    assert sorted(map(_number, yard.all("workloadrevisions"))) == [5]
+        rig.want(template=version(number))
+        rig.ship(15)
+        assert rig.status.stable == name_of(number)
+    assert sorted(map(_number, rig.all("workloadrevisions"))) == [3, 4]
+    rig.want(rollout={"history": 0}, template=version(3))
+    rig.ship(15)
+    assert sorted(map(_number, rig.all("workloadrevisions"))) == [3]
+    rig.want(template=version(5))
+    rig.ship(15)
+    assert sorted(map(_number, rig.all("workloadrevisions"))) == [5]
 
 
 def test_revisions_go_with_their_workload() -> None:
     """And those of an earlier one of its name are none of the next one's."""
-    yard = Yard()
-    yard.build(1, rolling(1))
-    accepted(yard.plane.ask(ADMIN, Remove("workloads", "acme", "web")))
-    yard.ship(10)
-    assert yard.all("workloads") == []
-    assert yard.all("workloadrevisions") == []
+    rig = RolloutRig()
+    rig.build(1, rolling(1))
+    accepted(rig.plane.ask(ADMIN, Remove("workloads", "acme", "web")))
+    rig.ship(10)
+    assert rig.all("workloads") == []
+    assert rig.all("workloadrevisions") == []

@@ -15,7 +15,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Rollout, RolloutStrategy, Workload, WorkloadType
 from holdfast.model.lifecycle import Cause, State
-from tests.unit.correct.pictures import TEMPLATE, meta, node, replica, view, workload
+from tests.unit.correct.views import TEMPLATE, meta, node, replica, view, workload
 
 
 def seen(*nodes: Node) -> View:

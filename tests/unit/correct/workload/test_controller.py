@@ -20,7 +20,8 @@ from holdfast.model.meta import Object
 from holdfast.model.requests import Create, Evict, Move, Remove, Update
 from holdfast.observe.cache import ObjectChange
 from tests.plane import template
-from tests.unit.correct.pictures import (
+from tests.unit.correct.controller_rig import ADMIN, Rig, accepted
+from tests.unit.correct.views import (
     AGENT,
     NOW,
     TEMPLATE,
@@ -31,7 +32,6 @@ from tests.unit.correct.pictures import (
     view,
     workload,
 )
-from tests.unit.correct.team_rig import ADMIN, Rig, accepted
 
 KEY = ("acme", "web")
 

@@ -21,7 +21,8 @@ from holdfast.model.placement.vacancy import home_of
 from holdfast.model.requests import Create, Evict, Move, Remove, Term, Update
 from holdfast.observe.cache import ObjectChange
 from tests.plane import accepted, bind, template
-from tests.unit.correct.pictures import (
+from tests.unit.correct.controller_rig import ADMIN, SCHEDULER, Rig
+from tests.unit.correct.views import (
     AGENT,
     NOW,
     TEMPLATE,
@@ -35,7 +36,6 @@ from tests.unit.correct.pictures import (
     view,
     workload,
 )
-from tests.unit.correct.team_rig import ADMIN, SCHEDULER, Rig
 
 PLACES = ("acme", "web/0")
 TENANT = Tenant(meta("acme"))

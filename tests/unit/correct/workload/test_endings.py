@@ -16,7 +16,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import OnDisconnect, Template
 from holdfast.model.lifecycle import State
 from holdfast.model.placement.vacancy import NODE_RETURNED, vacates
-from tests.unit.correct.pictures import AGENT, TEMPLATE, WALL_MS, record, replaced, replica
+from tests.unit.correct.views import AGENT, TEMPLATE, WALL_MS, record, replaced, replica
 
 
 def crashed(before: str = "", after_ms: int = 500, to: State = State.FAILED) -> Replica:

@@ -23,7 +23,7 @@ from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Object
 from holdfast.model.requests import Create, Evict, Move
 from holdfast.observe.cache import ObjectChange
-from tests.unit.correct.pictures import (
+from tests.unit.correct.views import (
     AGENT,
     NOW,
     TEMPLATE,

@@ -9,7 +9,7 @@ from holdfast.model.kinds.node import NodeDrain
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.requests import HoldCapacity, Update
 from tests.plane import ADMIN, accepted, template
-from tests.unit.correct.pictures import replaced
+from tests.unit.correct.views import replaced
 from tests.unit.propose.test_scheduler_on_a_plane import OnPlane
 
 RESERVES = who.controller("reserves")

@@ -15,7 +15,7 @@ from holdfast.host.tunnel.protocol import RunCommand, StreamClosed, StreamOpened
 from holdfast.model.errors import Forbidden, Rejected, Unavailable
 from holdfast.model.lifecycle import State
 from tests.unit.host.api.api_rig import ApiRig
-from tests.unit.host.api.attended import POD, Socket, attended, replica, say, with_replica
+from tests.unit.host.api.tunnel_rig import POD, Socket, connected_agent, replica, say, with_replica
 
 UPGRADE = {
     "Connection": "Upgrade",
@@ -41,7 +41,7 @@ def test_a_command_and_its_client_speak_in_channels(protocol: str) -> None:
         await socket.receive()
 
     async def story(rig: ApiRig) -> None:
-        async with attended(rig, echo) as agent:
+        async with connected_agent(rig, echo) as agent:
             query = "command=sh&command=-c&command=a%20b&stdin=true&stdout=true&stderr=true"
             async with rig.http.ws_connect(
                 f"{rig.url}{POD}/exec?{query}",
@@ -77,7 +77,7 @@ def test_a_client_that_goes_ends_the_visit() -> None:
         is_gone.set()
 
     async def story(rig: ApiRig) -> None:
-        async with attended(rig, wait):
+        async with connected_agent(rig, wait):
             async with rig.http.ws_connect(
                 f"{rig.url}{POD}/exec?command=cat&stdout=true", protocols=exec_routes.PROTOCOLS
             ) as client:
@@ -105,7 +105,7 @@ def test_a_client_that_vanishes_while_its_command_reads_nothing_is_missed(
 
     async def story(rig: ApiRig) -> None:
         tunnels = rig.api.services.tunnels
-        async with attended(rig, deaf), aiohttp.ClientSession() as session:
+        async with connected_agent(rig, deaf), aiohttp.ClientSession() as session:
             client = await session.ws_connect(
                 f"{rig.url}{POD}/exec?command=sleep&stdin=1&stdout=1",
                 protocols=exec_routes.PROTOCOLS,

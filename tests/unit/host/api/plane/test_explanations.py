@@ -21,7 +21,7 @@ from holdfast.model.meta import Object
 from holdfast.model.pulse import Beat, Pulse
 from holdfast.model.time import timestamp
 from holdfast.model.transaction import Put, Transaction
-from tests.unit.correct.pictures import node, replaced, replica
+from tests.unit.correct.views import node, replaced, replica
 from tests.unit.host.api.api_rig import GROUP, Answer, ApiRig, play, store_of
 from tests.unit.host.server.test_decision_archive import case
 from tests.unit.host.server.test_decision_archive import decided as decided_at

@@ -10,7 +10,15 @@ from holdfast.host.runtime.logs.reading import LogQuery
 from holdfast.host.tunnel.protocol import ReadLog, StreamOpened, TunnelRequest
 from holdfast.model.lifecycle import State
 from tests.unit.host.api.api_rig import GROUP, ApiRig
-from tests.unit.host.api.attended import POD, Socket, attended, replica, say, tell_log, with_replica
+from tests.unit.host.api.tunnel_rig import (
+    POD,
+    Socket,
+    connected_agent,
+    replica,
+    say,
+    tell_log,
+    with_replica,
+)
 
 OURS = f"{GROUP}/namespaces/acme/replicas/web-0-0"
 
@@ -19,7 +27,7 @@ def test_a_log_is_asked_of_the_node_that_the_replica_is_on() -> None:
     """Every wish arrives, under both names of a replica."""
 
     async def story(rig: ApiRig) -> None:
-        async with attended(rig, tell_log) as agent:
+        async with connected_agent(rig, tell_log) as agent:
             for path in (f"{POD}/log", f"{OURS}/log"):
                 answer = await rig.send("GET", path, user="ada")
                 assert (answer.code, answer.raw) == (200, b"hello\n")
@@ -83,7 +91,7 @@ def test_a_log_that_breaks_off_says_so_where_it_does() -> None:
         await socket.send_bytes(b"half\n")
 
     async def story(rig: ApiRig) -> None:
-        async with attended(rig, vanish):
+        async with connected_agent(rig, vanish):
             answer = await rig.send("GET", f"{POD}/log", follow="true")
         assert answer.raw.startswith(
             b"half\n[holdfast: the log ends here: the connection to node n1"
@@ -111,7 +119,7 @@ def test_a_client_that_does_not_read_holds_the_agent_back() -> None:
         is_gone.set()
 
     async def story(rig: ApiRig) -> None:
-        async with attended(rig, flood):
+        async with connected_agent(rig, flood):
             response = await rig.http.get(f"{rig.url}{POD}/log", headers={"X-Test-User": "ada"})
             await is_held.wait()
             assert 0 < sent < 32 << 20

@@ -9,7 +9,7 @@ import pytest
 from holdfast.host.tunnel import protocol, server_end
 from holdfast.host.tunnel.protocol import StreamOpened, StreamRefused, TunnelRequest
 from tests.unit.host.api.api_rig import Answer, ApiRig
-from tests.unit.host.api.attended import POD, Socket, attended, say, tell_log, with_replica
+from tests.unit.host.api.tunnel_rig import POD, Socket, connected_agent, say, tell_log, with_replica
 
 
 async def _refusal(rig: ApiRig) -> Answer:
@@ -28,7 +28,7 @@ def test_a_node_without_a_connection_is_named_with_how_long_it_has_had_none(
         answer = await _refusal(rig)
         assert answer.code == 502
         assert "node n1 has had no connection to this server since" in answer.body["message"]
-        async with attended(rig, tell_log):
+        async with connected_agent(rig, tell_log):
             assert (await rig.send("GET", f"{POD}/log")).code == 200
         # It may take the server a moment to notice.
         while (answer := await rig.send("GET", f"{POD}/log")).code == 200:
@@ -47,7 +47,7 @@ def test_a_node_that_lost_its_connection_just_now_is_waited_for() -> None:
             # While another request is answered, this one gets as far as it can.
             assert (await rig.send("GET", POD)).code == 200
             assert not asking.done()
-            async with attended(rig, tell_log):
+            async with connected_agent(rig, tell_log):
                 assert (await asking).code == 200
 
     with_replica(story)
@@ -60,7 +60,7 @@ def test_a_node_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Monke
         await socket.receive()
 
     async def story(rig: ApiRig) -> None:
-        async with attended(rig, silent):
+        async with connected_agent(rig, silent):
             answer = await _refusal(rig)
         assert answer.code == 502
         assert "node n1 did not answer within" in answer.body["message"]
@@ -80,7 +80,7 @@ def test_one_tenant_leaves_room_for_the_logs_and_commands_of_others(
         await tell_log(asked, socket)
 
     async def story(rig: ApiRig) -> None:
-        async with attended(rig, note):
+        async with connected_agent(rig, note):
             answer = await rig.send("GET", f"{POD}/log")
             assert answer.code == 429
             assert "logs and commands of tenant" in answer.body["message"]
@@ -101,7 +101,7 @@ def test_what_an_agent_refuses_is_passed_on_with_its_sentence(reason: str, code:
         await say(socket, StreamRefused(reason, "for a reason"))
 
     async def story(rig: ApiRig) -> None:
-        async with attended(rig, refuse):
+        async with connected_agent(rig, refuse):
             answer = await rig.send("GET", f"{POD}/log")
         assert (answer.code, answer.body["message"]) == (code, "for a reason")
 
@@ -110,7 +110,10 @@ def test_what_an_agent_refuses_is_passed_on_with_its_sentence(reason: str, code:
 
 def test_a_later_connection_of_a_node_takes_the_place_of_the_earlier() -> None:
     async def story(rig: ApiRig) -> None:
-        async with attended(rig, tell_log) as first, attended(rig, tell_log) as second:
+        async with (
+            connected_agent(rig, tell_log) as first,
+            connected_agent(rig, tell_log) as second,
+        ):
             await first.has_ended.wait()
             assert (await rig.send("GET", f"{POD}/log")).code == 200
             assert len(second.asked) == 1
@@ -135,7 +138,7 @@ def test_what_a_lost_node_was_saying_ends(monkeypatch: pytest.MonkeyPatch) -> No
         await asyncio.Event().wait()
 
     async def story(rig: ApiRig) -> None:
-        async with attended(rig, hang) as agent:
+        async with connected_agent(rig, hang) as agent:
             reading = asyncio.create_task(rig.send("GET", f"{POD}/log", follow="true"))
             await agent.is_asked.wait()
             rig.api.services.tunnels.disconnect(*connections)
@@ -167,7 +170,7 @@ def test_another_nodes_agent_cannot_make_a_visit_that_it_was_not_asked_for() -> 
                 assert answer.code == code
             await tell_log(asked, socket)
 
-        async with attended(rig, steal):
+        async with connected_agent(rig, steal):
             assert (await rig.send("GET", f"{POD}/log")).raw == b"hello\n"
 
     with_replica(story)

@@ -10,7 +10,7 @@ from holdfast.host.api.objects import core_names
 from holdfast.model.kinds.replica import Process
 from holdfast.model.lifecycle import Stage, State
 from tests.unit.host.api.api_rig import ApiRig
-from tests.unit.host.api.attended import POD, replica, with_replica
+from tests.unit.host.api.tunnel_rig import POD, replica, with_replica
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""A team with controller:rollout on a real authority, and work that may be broken.
+"""A controller runner with controller:rollout on a real authority, and work that may be broken.
 
 Agents start what is bound, and it becomes ready unless its template says that it never does. After
-every step the yard notes how many replicas are ready, so that a test can say how few there were.
+every step the rig notes how many replicas are ready, so that a test can say how few there were.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast.model.lifecycle import Stage, State
 from holdfast.model.placement.disruption import is_available
 from holdfast.model.requests import Move, ReportStage, Update
 from tests.plane import template
-from tests.unit.correct.team_rig import ADMIN, Rig, accepted, target
+from tests.unit.correct.controller_rig import ADMIN, Rig, accepted, target
 
 TURN_MS = 1_000
 BROKEN = "BROKEN"
@@ -50,7 +50,7 @@ def canary(*steps: CanaryStep, **more: Any) -> Rollout:
     return rolling(strategy=RolloutStrategy.CANARY, canary=steps, **more)
 
 
-class Yard(Rig):
+class RolloutRig(Rig):
     """See the module's docstring."""
 
     def __init__(self, *nodes: str) -> None:

@@ -15,8 +15,8 @@ from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, Move, Term
 from holdfast.observe.watch_events import Get, GetResult
-from tests.unit.correct.pictures import NOW, later, meta, replica, view
-from tests.unit.correct.team_rig import target
+from tests.unit.correct.controller_rig import target
+from tests.unit.correct.views import NOW, later, meta, replica, view
 
 KEY = ("acme", "web")
 MOVE = Move(target(replica()), State.RELEASED)

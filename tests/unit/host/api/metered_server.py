@@ -1,8 +1,8 @@
 """A server on an event loop of its own, over a store with many objects, that says how long one turn
 of its loop took.
 
-The server runs in a thread. What its thread computes in one turn of the loop is how long everybody
-else waits, whatever the machine is doing meanwhile; the client computes in another thread and does
+The server runs in a thread. What its thread computes in one turn of the loop is how long all
+others wait, whatever the machine is doing meanwhile; the client computes in another thread and does
 not count.
 """
 
@@ -48,7 +48,7 @@ class MeteredLoop(asyncio.SelectorEventLoop):
         self.longest_s = max(self.longest_s, took_s)
 
 
-class HeldLoop:
+class MeteredServer:
     """See the module's docstring."""
 
     def __init__(self, loop: MeteredLoop, rig: ApiRig) -> None:
@@ -89,7 +89,7 @@ class HeldLoop:
 
 
 @contextmanager
-def held_loop(replicas: int) -> Iterator[HeldLoop]:
+def metered_server(replicas: int) -> Iterator[MeteredServer]:
     """A server with this many pending replicas of one tenant."""
     store = MemoryStore()
     for puts in _puts(replicas):
@@ -111,7 +111,7 @@ def held_loop(replicas: int) -> Iterator[HeldLoop]:
     gc.collect()
     gc.freeze()
     try:
-        yield HeldLoop(loop, rigs[0])
+        yield MeteredServer(loop, rigs[0])
     finally:
         loop.call_soon_threadsafe(over.set)
         thread.join(PATIENCE_S)

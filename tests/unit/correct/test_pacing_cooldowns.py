@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.correct.pacing import Cooldowns
-from tests.unit.correct.pictures import NOW, later
+from tests.unit.correct.views import NOW, later
 
 KEY, OTHER = ("acme", "web"), ("acme", "other")
 

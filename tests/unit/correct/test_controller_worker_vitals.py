@@ -10,8 +10,8 @@ from holdfast.correct.workload.controller import WorkloadController
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted
-from tests.unit.correct.pictures import NOW, later
-from tests.unit.correct.team_rig import DONE, DOWN, Rig
+from tests.unit.correct.controller_rig import DONE, DOWN, Rig
+from tests.unit.correct.views import NOW, later
 
 
 def test_every_answer_is_counted_as_what_it_is() -> None:
@@ -38,7 +38,7 @@ def test_each_controller_of_a_team_has_a_heartbeat_and_counts_of_its_own() -> No
     rig.plane.workload(replicas=2)
     rig.fate = lambda ask: DOWN if len(rig.sent) < 3 else DONE
     rig.turn()
-    beats = rig.team.beats(rig.plane.now)
+    beats = rig.runner.beats(rig.plane.now)
     vitals = {it.scope.removeprefix("controller:"): it for it in beats}
     assert sorted(vitals) == sorted(it.name for it in rig.controllers)
     mine = vitals["workload"]
@@ -59,14 +59,14 @@ def test_a_beat_says_since_when_something_waits_and_what_went_wrong_last() -> No
     rig.plane.tenant()
     rig.plane.node("node-a")
     rig.turn()
-    beats = {it.scope: it for it in rig.team.beats(rig.plane.now)}
+    beats = {it.scope: it for it in rig.runner.beats(rig.plane.now)}
     assert sorted(beats) == sorted(f"controller:{it.name}" for it in rig.controllers)
     assert all(it.epoch > 0 and not it.overdue_ms for it in beats.values())
     assert beats["controller:nodes"].looks > 0
     rig.plane.workload(replicas=2)
     rig.fate = lambda ask: DOWN
     rig.run(20_000)
-    mine = next(it for it in rig.team.beats(rig.plane.now) if it.scope == "controller:workload")
+    mine = next(it for it in rig.runner.beats(rig.plane.now) if it.scope == "controller:workload")
     assert mine.down > 0
     assert mine.waiting >= 1
     assert "Unavailable" in mine.last_error

@@ -1,4 +1,4 @@
-"""Pictures of a plane, made by hand: the objects that a test names, told to a real cache."""
+"""Views of a plane, made by hand: the objects that a test names, in a real cache."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A team of controllers on a real authority: the rig plays the shell, the servers' streams, the
+"""A controller runner on a real authority: the rig plays the shell, the servers' streams, the
 scheduler and the agents, and spoils answers as a test says.
 
-Time moves from wake-up to wake-up. Every write of the team is decided by the real rules, so a
-request that the authority would not take cannot pass here.
+Time moves from wake-up to wake-up. The real rules decide every write, so a request that the
+authority would not accept cannot pass here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def is_write(body: Any) -> bool:
 
 
 class Crash(Exception):
-    """The team's process dies here."""
+    """The process dies here."""
 
 
 class Rig:
@@ -93,13 +93,13 @@ class Rig:
     # The shell -----------------------------------------------------------------------------------
 
     def start(self, controllers: Iterable[Controller] | None = None) -> None:
-        """A new life of the team: whatever the last one remembered is gone."""
+        """Start the controllers again: what the last process remembered is gone."""
         if controllers is None:
             # The same ones as before, new.
             kinds = self._only
             controllers = (kind() for kind in kinds) if kinds else all_controllers()
         self.controllers = tuple(controllers)
-        self.team = ControllerRunner(self.controllers, random.Random(7), servers=self.servers)
+        self.runner = ControllerRunner(self.controllers, random.Random(7), servers=self.servers)
         self.wakes: dict[str, int] = {}
         self.streams: dict[int, tuple[str, int]] = {}
         self._inbox: list[Any] = [Started({})]
@@ -132,10 +132,10 @@ class Rig:
             for name in [it for it, at_ms in self.wakes.items() if at_ms <= self.now_ms]:
                 del self.wakes[name]
                 self._inbox.append(Woken(name))
-        raise AssertionError("the team never comes to rest")
+        raise AssertionError("the controllers never come to rest")
 
     def _step(self, stimulus: Any) -> None:
-        effects = self.team.step(stimulus, self.plane.now)
+        effects = self.runner.step(stimulus, self.plane.now)
         writes = [it for it in effects if isinstance(it, Ask) and is_write(it.body)]
         self.most_at_once = max(self.most_at_once, len(writes))
         for effect in effects:

@@ -19,7 +19,7 @@ from holdfast.observe.selection import ObjectSelection
 from holdfast.observe.watchers import WatchRequest
 from tests.scale import scaled
 from tests.unit.host.api.api_rig import GROUP, PATIENCE_S, TABLE
-from tests.unit.host.api.held_loop import HeldLoop, held_loop
+from tests.unit.host.api.metered_server import MeteredServer, metered_server
 
 REPLICAS = scaled(10_000, 50_000)
 # A request may take this many times the cost of a read of one object before the next one runs.
@@ -64,17 +64,17 @@ REQUESTS: dict[str, tuple[str, str, dict[str, str]]] = {
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[HeldLoop]:
-    with held_loop(REPLICAS) as held:
+def served() -> Iterator[MeteredServer]:
+    with metered_server(REPLICAS) as held:
         yield held
 
 
 @pytest.fixture(scope="module")
-def bare_s(served: HeldLoop) -> float:
+def bare_s(served: MeteredServer) -> float:
     return min(served.bare_s(ONE) for _ in range(TRIES))
 
 
-def assert_short_turns(served: HeldLoop, bare_s: float, *requests: str) -> None:
+def assert_short_turns(served: MeteredServer, bare_s: float, *requests: str) -> None:
     """Other threads and the collector cost now and then; what holds the loop does so each time."""
     seen = []
     for _ in range(TRIES):
@@ -91,17 +91,17 @@ def assert_short_turns(served: HeldLoop, bare_s: float, *requests: str) -> None:
 
 
 @pytest.mark.parametrize("request_", REQUESTS)
-def test_no_request_holds_the_loop(served: HeldLoop, bare_s: float, request_: str) -> None:
+def test_no_request_holds_the_loop(served: MeteredServer, bare_s: float, request_: str) -> None:
     """The longest turn is no more than 50 times what a request for one object costs."""
     assert_short_turns(served, bare_s, request_)
 
 
-def test_many_lists_at_once_share_one_slice_of_a_turn(served: HeldLoop, bare_s: float) -> None:
+def test_many_lists_at_once_share_one_slice_of_a_turn(served: MeteredServer, bare_s: float) -> None:
     """Ten long lists make no turn longer than one of them does."""
     assert_short_turns(served, bare_s, *(["by a kept field", "by an unindexed field"] * SWEEPS))
 
 
-def test_many_watchers_of_many_changes_hold_nobody_up(served: HeldLoop, bare_s: float) -> None:
+def test_many_watchers_of_many_changes_hold_nobody_up(served: MeteredServer, bare_s: float) -> None:
     """A thousand watches by fields that have to be decoded, and a batch of changes."""
     rig, plural = served.rig, kind_of_struct(Secret)
     chosen = [

@@ -82,7 +82,8 @@ class Agent:
 
 
 @asynccontextmanager
-async def attended(rig: ApiRig, answer: Answering) -> AsyncIterator[Agent]:
+async def connected_agent(rig: ApiRig, answer: Answering) -> AsyncIterator[Agent]:
+    """An agent that is connected to the server, and ends with this context."""
     agent = Agent(rig, answer)
     living = asyncio.create_task(agent.live())
     await agent.is_connected.wait()
