@@ -1,6 +1,6 @@
-"""Agents and their work: crash loops, slow starts, probes, farewells, secrets, silence, returns.
+"""Agents and their work: crash loops, slow starts, probes, pre-stop hooks, Secrets, lost contact.
 
-Two or three nodes below real servers, scheduler and controllers, with work of every manner in a
-process table that is the ground truth. `scenario` says who is there, `manners` how work behaves,
-`table` performs it, `ears` listens to agents, and the rest judges.
+Two nodes below real servers, a scheduler and controllers run work of every behaviour. Its ground
+truth is a process table. `scenario` has the participants and faults, `behaviours` how work behaves,
+`process_table` performs it, `observers` taps the agents, and the `*_checks` modules check them.
 """

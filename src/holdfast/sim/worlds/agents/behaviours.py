@@ -1,7 +1,7 @@
-"""How the work of this world behaves: its command says it, as in `work crashes 2000`.
+"""How the work of this world behaves: its command states it, as in `work crashes 2000`.
 
-`people` writes such commands, `table` lets the work behave so, and checkers judge by them what the
-agent was right to do. Ages are milliseconds since the start of the attempt.
+`people` writes such commands, `process_table` performs them, and the checkers derive from them what
+the agent has to do. Ages are milliseconds since the start of the attempt.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from holdfast.agent.runtime_protocol import Check, Launch
 from holdfast.model.kinds.template import ExecAction, Probe, Probes
 
 _ASK = ExecAction(("ask",))
-# A start-up probe that gives up soon, and one that waits for as long as any start here takes.
+# A start-up probe that gives up soon, and one that waits as long as any start here takes.
 IMPATIENT = Probe(exec=_ASK, period_seconds=1, failure_threshold=4)
 PATIENT = Probe(exec=_ASK, period_seconds=1, failure_threshold=40)
 READINESS = Probe(exec=_ASK, period_seconds=2, failure_threshold=2)
 LIVENESS = Probe(exec=_ASK, period_seconds=2, failure_threshold=2)
-# How long the farewell of work takes that says it in time.
+# How long a pre-stop hook takes that ends by itself.
 PRE_STOP_MS = 1_500
-# Of work that has the hiccups, so many questions in a row are answered before one is not.
+# Of work with HICCUPS, one probe in this many fails.
 HICCUP_EVERY = 3
 
 
 class BehaviourKind(StrEnum):
-    """The sorts of work."""
+    """The kinds of behaviour."""
 
     STEADY = "steady"
-    # It ends by itself at an age: with an error, well, or killed for want of memory.
+    # It ends by itself at an age: with an error, with success, or killed out of memory.
     CRASHES = "crashes"
     FINISHES = "finishes"
     EATS = "eats"
-    # It has started only at an age; never; or it is not ready any more from an age on.
+    # It has started only at an age; it never starts; or it is no longer ready from an age on.
     SLOW = "slow"
     STUCK = "stuck"
     SULKS = "sulks"
-    # It does not live any more from an age on; or now and then does not answer, and is well.
+    # Its liveness probe fails from an age on; or single probes fail although it is healthy.
     SICKENS = "sickens"
     HICCUPS = "hiccups"
-    # It ignores every signal and never finishes its farewell.
+    # It ignores every signal, and its pre-stop hook never ends.
     HANGS = "hangs"
 
 
@@ -54,7 +54,7 @@ PROBES = {
 
 
 class Behaviour(msgspec.Struct, frozen=True, gc=False):
-    """What one command says."""
+    """The behaviour that one command states."""
 
     kind: BehaviourKind
     at_ms: int
@@ -64,7 +64,7 @@ class Behaviour(msgspec.Struct, frozen=True, gc=False):
         return self.kind in (BehaviourKind.CRASHES, BehaviourKind.FINISHES, BehaviourKind.EATS)
 
     def answers(self, kind: Check, age_ms: int, asked_before: int) -> bool:
-        """Whether it gives a good answer to a probe."""
+        """Whether it passes a probe."""
         match self.kind:
             case BehaviourKind.SLOW:
                 return age_ms >= self.at_ms
@@ -79,7 +79,7 @@ class Behaviour(msgspec.Struct, frozen=True, gc=False):
         return True
 
     def ill_at_ms(self) -> int | None:
-        """From which age on it is right to end it, if ever."""
+        """The age from which on the agent has to restart it, if any."""
         match self.kind:
             case BehaviourKind.STUCK:
                 return 0

@@ -1,4 +1,5 @@
-"""Listens at an agent's door: what was acknowledged to it, and whether it says what it must not."""
+"""Observes agents: which renewals were acknowledged, whether an agent exposes a Secret, and since
+when each agent has had all that it needs."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from holdfast.observe.watch_events import Get
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker
 from holdfast.sim.world import World
-from holdfast.sim.worlds.agents.process_table import FULL, STILL, SecretExposed
+from holdfast.sim.worlds.agents.process_table import FULL, STALLED, SecretExposed
 from holdfast.sim.worlds.agents.secrets import contains_secret
 from holdfast.sim.worlds.authority.scripted_clients import StateFact
 
@@ -23,14 +24,14 @@ _LASTING = (Ask, Persist, ArchiveRecord)
 
 
 class AcknowledgedRenewal(msgspec.Struct, frozen=True):
-    """A fact: a renewal that was sent at this reading of a node's clock was acknowledged."""
+    """A fact: a renewal was acknowledged that the node sent at this time of its own clock."""
 
     node: str
     sent_ms: int
 
 
 class AgentTap:
-    """A machine that steps an agent and states what the checkers have to know of it."""
+    """A machine that steps an agent and states facts about it for the checkers."""
 
     def __init__(self, node: str, machine: Machine) -> None:
         self.machine = machine
@@ -60,45 +61,45 @@ def _exposes_secret(effect: Any) -> bool:
 
 
 def tapped_agent(node: str, make: Callable[[Seat], Machine]) -> Callable[[Seat], AgentTap]:
-    """A factory of agents that are listened to."""
+    """A factory of agents with a tap."""
     return lambda seat: AgentTap(node, make(seat))
 
 
-# Since when each agent has had all that it needs: what an agent owes, it owes from then on.
-#
-# Kept for the checkers of this world. An agent is well that runs, is acknowledged by the servers,
-# and whose machine takes what it is told.
-
-LOOK_MS = 250
-# What was told to a machine that stands still takes effect when it wakes, within any grace.
-STILL_AGO_US = 30_000_000
+CHECK_MS = 250
+# Requests to a stalled machine take effect when it wakes. This is longer than any grace period.
+STALLED_AGO_US = 30_000_000
 
 
-def every(world: World, ms: int, look: Callable[[World], None]) -> None:
-    """Look at the world again and again."""
+def check_every(world: World, ms: int, check: Callable[[World], None]) -> None:
+    """Calls `check` with the world at this interval."""
 
     def again(_number: int, _a: None, _b: None) -> None:
-        look(world)
+        check(world)
         world.post(world.now_us + ms * 1000, again, None, None)
 
     world.post(world.now_us + ms * 1000, again, None, None)
 
 
 class AgentAvailability(Checker):
-    """See the module's docstring. Finds nothing itself."""
+    """Since when each agent is available. It checks nothing itself.
+
+    An agent is available while it runs, the servers acknowledge it, and its machine carries out its
+    requests. The other checkers demand something of an agent only from then on.
+    """
 
     def __init__(self, world: World, nodes: tuple[str, ...], timing: FenceTiming) -> None:
         self._nodes = nodes
         self._silence_us = timing.self_stop_after_ms * 1000
-        # By true time: when it was last not well, last not awake, its shims or itself last stood
-        # still, and when it was last acknowledged.
+        # By true time: when the agent was last unavailable, last not running, when its shims or its
+        # machine last stalled, and when it was last acknowledged.
         self.unavailable_us = dict.fromkeys(nodes, 0)
         self.asleep_us = dict.fromkeys(nodes, 0)
         self.stalled_us = dict.fromkeys(nodes, 0)
         self.acked_us = dict.fromkeys(nodes, 0)
-        # The sending of the last acknowledged renewal by the node's own clock, and in which boot.
+        # The boot, and the time by the node's own clock at which it sent the last acknowledged
+        # renewal.
         self.sent_ms: dict[str, tuple[str, int]] = {}
-        every(world, LOOK_MS, self._look)
+        check_every(world, CHECK_MS, self._check)
 
     def on_fact(self, world: World, fact: Any) -> None:
         if isinstance(fact, AcknowledgedRenewal):
@@ -108,26 +109,26 @@ class AgentAvailability(Checker):
             self.sent_ms[fact.node] = (boot, latest_ms)
             self.acked_us[fact.node] = world.now_us
 
-    def _look(self, world: World) -> None:
+    def _check(self, world: World) -> None:
         for node in self._nodes:
             host, cell = world.hosts[node], world.cells[node]
-            if host.frozen or host.things.get(STILL, 0):
+            if host.frozen or host.things.get(STALLED, 0):
                 self.stalled_us[node] = world.now_us
             if not cell.ready:
                 self.asleep_us[node] = world.now_us
             is_silent = world.now_us - self.acked_us[node] > self._silence_us
-            is_hindered = host.things.get(FULL, 0) or host.things.get(STILL, 0)
+            is_hindered = host.things.get(FULL, 0) or host.things.get(STALLED, 0)
             if not cell.ready or is_silent or is_hindered:
                 self.unavailable_us[node] = world.now_us
 
     def available_ms(self, world: World, node: str, since_us: int = 0) -> int:
-        """For how long, and at most since then, an agent has been well."""
+        """How long an agent has been available, counted from `since_us` at the earliest."""
         return (world.now_us - max(since_us, self.unavailable_us[node])) // 1000
 
     def was_stalled(self, node: str, around_us: int) -> bool:
-        """Whether the machine stood still not long before a moment, or since."""
-        return self.stalled_us[node] > around_us - STILL_AGO_US
+        """Whether the machine stalled shortly before a moment, or since."""
+        return self.stalled_us[node] > around_us - STALLED_AGO_US
 
     def was_awake(self, node: str, since_us: int) -> bool:
-        """Whether the agent was awake all the time since then."""
+        """Whether the agent has run without interruption since a moment."""
         return self.asleep_us[node] < since_us

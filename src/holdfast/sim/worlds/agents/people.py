@@ -1,4 +1,4 @@
-"""Who uses this plane: an owner of work of every manner, who also replaces Secrets."""
+"""The user of this plane: it owns work of every behaviour and also replaces Secrets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from holdfast.sim.worlds.end_to_end.people import RestingOperator
 
 FAULTS_MS = 120_000
 WORKLOADS = 6
-# At which age each sort does what it is called after.
+# The range of the age at which each kind changes its behaviour.
 _AGES_MS = {
     BehaviourKind.CRASHES: (100, 3_000),
     BehaviourKind.FINISHES: (1_000, 20_000),
@@ -43,7 +43,7 @@ _AGES_MS = {
 
 
 class WorkloadOwner(RestingOperator):
-    """Makes workloads by their manner; the rest is the operator's trade."""
+    """Creates workloads by their behaviour; the other acts are the operator's."""
 
     def _request(self, snapshot: ObjectSnapshot, act: dict[str, Any]) -> Any:
         match act["do"]:
@@ -59,19 +59,19 @@ class WorkloadOwner(RestingOperator):
 
 
 def script(rng: Random) -> Sequence[Act]:
-    """Work of many manners at once, and somebody who keeps touching it."""
+    """Work of many behaviours at once, and a user that keeps changing it."""
     acts = [Act(500 + 200 * i, "operator", service(rng, i)) for i in range(WORKLOADS)]
     acts += [
         Act(between(rng, 5_000, FAULTS_MS - 10_000), "operator", _act(rng))
         for _ in range(between(rng, 4, 10))
     ]
     for edition in range(1, 1 + between(rng, 1, 4)):
-        acts += _replaced(rng, edition)
+        acts += _replacement(rng, edition)
     return sorted(acts, key=lambda act: act.at_ms)
 
 
 def stopping_script(rng: Random) -> Sequence[Act]:
-    """Work that hangs and has a long grace, and somebody who keeps stopping it."""
+    """Work that hangs and has a long grace period, and a user that keeps stopping it."""
     hangs = {
         "behaviour": [BehaviourKind.HANGS.value, 0],
         "policy": "Always",
@@ -100,18 +100,18 @@ def _act(rng: Random) -> dict[str, Any]:
     )
 
 
-def _replaced(rng: Random, edition: int) -> list[Act]:
-    """A Secret gets another value; now and then it lacks for a while what work needs of it."""
+def _replacement(rng: Random, edition: int) -> list[Act]:
+    """A Secret gets another value. Sometimes it first lacks the key that work needs."""
     at_ms, tenant = between(rng, 5_000, FAULTS_MS - 30_000), pick(rng, TENANTS)
-    words = {"do": "replace", "tenant": tenant, "edition": edition, "whole": True}
-    acts = [Act(at_ms + between(rng, 3_000, 20_000), "operator", words)]
+    body = {"do": "replace", "tenant": tenant, "edition": edition, "whole": True}
+    acts = [Act(at_ms + between(rng, 3_000, 20_000), "operator", body)]
     if between(rng, 0, 1):
-        acts.append(Act(at_ms, "operator", {**words, "whole": False}))
+        acts.append(Act(at_ms, "operator", {**body, "whole": False}))
     return acts
 
 
 def service(rng: Random, number: int) -> dict[str, Any]:
-    """A service of some manner, in words."""
+    """The act that creates a service of some behaviour."""
     kind = pick(rng, tuple(BehaviourKind))
     policies = ("Always", "OnFailure", "Never") if kind in _ENDING else ("Always",)
     return {
@@ -132,7 +132,7 @@ _ENDING = (BehaviourKind.FINISHES, BehaviourKind.EATS, BehaviourKind.CRASHES)
 
 
 def workload_of(act: dict[str, Any]) -> Workload:
-    """The workload that such words describe."""
+    """The workload that an act describes."""
     kind, at_ms = act["behaviour"]
     template = Template(
         command=("work", kind, str(at_ms)),

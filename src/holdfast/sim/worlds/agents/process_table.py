@@ -1,9 +1,9 @@
-"""The process table of this world: work behaves by its manner, disks fill up, shims stand still,
-and where a scenario says so, work opens its ports late.
+"""The process table of this world: work has behaviours, disks fill up, shims stall, and in some
+scenarios work opens its ports late.
 
-What `end_to_end/process_table` has is unchanged here; this adds to it. A shim that stands still
-holds no deadline: what runs below it may run on, as on a frozen computer, and is counted apart
-likewise. Its agent ends it when a stop that it was told of is overdue, as `host/runtime` does.
+It extends `end_to_end/process_table`. A stalled shim enforces no deadline: its work may run on, as
+on a frozen machine, and is marked in the same way (`was_frozen`). Its agent ends the shim when a
+requested stop is overdue, as `host/runtime` does.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from holdfast.sim.worlds.agents.behaviours import (
 from holdfast.sim.worlds.agents.secrets import contains_secret
 from holdfast.sim.worlds.end_to_end.process_table import SIGKILL, HeldProcess, Processes
 
-FULL, STILL = "disk full", "shims still"
+FULL, STALLED = "disk full", "shims still"
 DISK_FULL = "NotStarted: its directory cannot be prepared: no space left on device"
-# An agent ends a shim that has not done so much later what it was told to.
+# An agent ends a shim that has not stopped its work this long after the grace period.
 OVERDUE_MS = 2_000
 ANSWER_MS = (1, 150)
-# Its ports, each of which is opened so long after the one before: sooner or later than agents wait.
+# The ports of work. Each opens this long after the one before: less or more than agents wait.
 ADDRESSES = {"http": "10.0.0.1:20001", "rpc": "10.0.0.1:20002"}
 OPENS_MS = (0, 8_000)
 
 
 class StopOrdered(msgspec.Struct, frozen=True):
-    """A fact: an agent told work to stop, or to say farewell first."""
+    """A fact: an agent ordered work to stop, or its pre-stop hook to run first."""
 
     host: str
     uid: str
@@ -58,40 +58,40 @@ class StopOrdered(msgspec.Struct, frozen=True):
 
 
 class StartRefused(msgspec.Struct, frozen=True):
-    """A fact: a start was refused by the machine."""
+    """A fact: the machine refused a start."""
 
     host: str
     uid: str
 
 
 class SecretExposed(msgspec.Struct, frozen=True):
-    """A fact: the value of a Secret was to be seen where it must not be."""
+    """A fact: the value of a Secret appeared where it must not."""
 
     where: str
 
 
 class PortOpened(msgspec.Struct, frozen=True):
-    """A fact: work has opened one more of its ports, so long after its start."""
+    """A fact: work opened one more of its ports, this long after its start."""
 
     after_ms: int
 
 
 class AgentProcesses(Processes):
-    """See the module's docstring."""
+    """Processes with behaviours, disks that fill up, and shims that stall."""
 
     def __init__(self, world: World, timing: FenceTiming, *, opens_late: bool = False) -> None:
         super().__init__(world, timing)
         self._opens_late = opens_late
-        # When each attempt began, by true time, and how often it was asked how it is.
+        # When each attempt began, by true time, and how often it was probed.
         self.began_us: dict[Attempt, int] = {}
-        self._asked: dict[Attempt, int] = {}
-        # What waits at sockets that nobody reads at present.
+        self._probes: dict[Attempt, int] = {}
+        # Requests at the sockets of stalled shims.
         self._waiting: dict[str, list[tuple[HeldProcess, Any]]] = {}
         world.faults.add("disk_full", FaultKind(HOST, self._disk_full))
         world.faults.add("shim_pause", FaultKind(HOST, self._shim_pause))
 
     def age_ms(self, held: HeldProcess) -> int:
-        """For how long an attempt has run."""
+        """How long ago an attempt started."""
         return (self._world.now_us - self.began_us[held.launch.attempt]) // 1000
 
     def behaviour(self, held: HeldProcess) -> Behaviour:
@@ -144,7 +144,7 @@ class AgentProcesses(Processes):
             case _:
                 self._end(host, held, shim.ended("Exited"), code=1)
 
-    # Asking ----------------------------------------------------------------------------------
+    # Probes ----------------------------------------------------------------------------------
 
     def _probe(self, cell: Cell, probe: RunProbe) -> None:
         attempt, held = probe.attempt, self.table(cell.host).get(probe.attempt)
@@ -156,15 +156,15 @@ class AgentProcesses(Processes):
         self._after(cell.host, takes_ms, self._answered, (cell, cell.life), answer)
 
     def _answer(self, probe: RunProbe, held: HeldProcess | None) -> tuple[bool, int]:
-        """Whether it answers, and after how long; whoever does not, does not in time."""
+        """Whether it passes, and after how long. A failing probe runs into its timeout."""
         if held is None or not held.is_running:
             return False, 1
         behaviour = self.behaviour(held)
         if probe.kind is Check.PRE_STOP:
             is_well = behaviour.kind is not BehaviourKind.HANGS and probe.timeout_ms >= PRE_STOP_MS
             return is_well, PRE_STOP_MS if is_well else probe.timeout_ms
-        asked = self._asked.get(probe.attempt, 0)
-        self._asked[probe.attempt] = asked + 1
+        asked = self._probes.get(probe.attempt, 0)
+        self._probes[probe.attempt] = asked + 1
         is_well = behaviour.answers(probe.kind, self.age_ms(held), asked)
         return is_well, between(self._rng, *ANSWER_MS) if is_well else probe.timeout_ms
 
@@ -173,17 +173,17 @@ class AgentProcesses(Processes):
         if cell.life == life:
             self._tell(cell.host, cell, answer)
 
-    # Shims that stand still --------------------------------------------------------------------
+    # Stalled shims -----------------------------------------------------------------------------
 
     def _strike(self, _number: int, host: Host, held: HeldProcess) -> None:
-        if not host.things.get(STILL, 0):
+        if not host.things.get(STALLED, 0):
             super()._strike(_number, host, held)
         elif held.is_running:
             held.was_frozen = True
             self._waiting.setdefault(host.name, []).append((held, None))
 
     def _extend(self, cell: Cell, effect: Extend) -> None:
-        if not cell.host.things.get(STILL, 0):
+        if not cell.host.things.get(STALLED, 0):
             super()._extend(cell, effect)
             return
         waiting = self._waiting.setdefault(cell.host.name, [])
@@ -196,7 +196,7 @@ class AgentProcesses(Processes):
         super()._halt(cell, halt)
 
     def _stop(self, host: Host, held: HeldProcess, grace_ms: int) -> None:
-        if not host.things.get(STILL, 0):
+        if not host.things.get(STALLED, 0):
             super()._stop(host, held, grace_ms)
             return
         self._waiting.setdefault(host.name, []).append((held, grace_ms))
@@ -206,40 +206,40 @@ class AgentProcesses(Processes):
             )
 
     def _end_shim(self, _number: int, by: tuple[Cell, int], what: tuple[Host, HeldProcess]) -> None:
-        """Its agent, if it lives, sees to it: with the init of its world the work is gone, too."""
+        """The agent, if it runs, kills the shim. The shim is the init process, so the work ends."""
         (cell, life), (host, held) = by, what
         if held.is_running and cell.life == life and cell.ready:
             self._end(host, held, "ShimDied")
 
     def _shim_pause(self, world: World, fault: Fault) -> Heal:
-        """All shims of a node stand still, and find later what they were told."""
+        """All shims of a node stall, and find their requests when they wake."""
         host = world.hosts[fault.target]
-        host.things[STILL] = host.things.get(STILL, 0) + 1
+        host.things[STALLED] = host.things.get(STALLED, 0) + 1
 
         def heal() -> None:
-            host.things[STILL] -= 1
-            if not host.things[STILL]:
+            host.things[STALLED] -= 1
+            if not host.things[STALLED]:
                 self._wake_up(host)
 
         return heal
 
     def _wake_up(self, host: Host) -> None:
-        for held, word in self._waiting.pop(host.name, []):
+        for held, request in self._waiting.pop(host.name, []):
             if not held.is_running:
                 continue
-            # The clock comes before any request, so that none can be too late.
+            # The deadline is checked before any request, so that no late request extends it.
             super()._strike(0, host, held)
-            if isinstance(word, Extend):
-                held.shim.extend(word.deadline_ms)
-            elif word is not None and not held.shim.is_killed:
-                super()._stop(host, held, word)
+            if isinstance(request, Extend):
+                held.shim.extend(request.deadline_ms)
+            elif request is not None and not held.shim.is_killed:
+                super()._stop(host, held, request)
 
     def _power(self, host: Host) -> None:
         self._waiting.pop(host.name, None)
         super()._power(host)
 
     def _disk_full(self, world: World, fault: Fault) -> Heal:
-        """Nothing can be written on a node, so nothing can be started."""
+        """The disk of a node is full, so nothing can be started there."""
         things = world.hosts[fault.target].things
         things[FULL] = things.get(FULL, 0) + 1
 

@@ -1,4 +1,4 @@
-"""What must hold of what is told and left: status, Secrets, and the remains of work."""
+"""Checks of what agents report and leave: status, addresses, Secrets, leftover files."""
 
 from __future__ import annotations
 
@@ -14,59 +14,59 @@ from holdfast.sim.worlds.agents.stop_checks import replica_of
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.end_to_end.process_table import HeldProcess, ProcessStarted
 
-# What has been so for this long is in the status, when nothing disturbs.
-SAID_WITHIN_MS = 20_000
-# What is left of a replica is cleared away this long after the replica has gone.
-SWEPT_WITHIN_MS = 45_000
+# Without faults, the status shows a state that has lasted this long.
+REPORTED_WITHIN_MS = 20_000
+# The leftovers of a replica are removed within this time after the replica is gone.
+REMOVED_WITHIN_MS = 45_000
 _SECRETS = "objects/secrets/"
 _READY = STAGES[STAGES.index(Stage.READY) :]
 
 
 class ReportedStatus:
-    """C7.3, A4: who returns tells what runs, in which attempt, and whether it is ready.
+    """C7.3, A4: a returning agent reports what runs, in which attempt, and whether it is ready.
 
-    I5: and leaves nothing of what is gone.
+    I5: it removes everything of replicas that are gone.
     """
 
     def __init__(self, store_copy: StoreCopy, table: AgentProcesses) -> None:
         self._store_copy, self._table = store_copy, table
         self._gone_us: dict[str, int] = {}
 
-    def missing(self, world: World) -> str | None:
-        """What is not as it is told, in words."""
+    def mismatch(self, world: World) -> str | None:
+        """The first difference between the status and the processes."""
         for host, held in self._table.running():
             age_ms = self._table.age_ms(held)
-            if age_ms < SAID_WITHIN_MS or held.is_stopping:
+            if age_ms < REPORTED_WITHIN_MS or held.is_stopping:
                 continue
             replica, name = replica_of(self._store_copy, held), held.launch.name
             binding = replica.status.binding if replica is not None else None
             if replica is None or binding is None or binding.node != host.name:
-                return f"{name} runs on {host.name} and nobody knows"
+                return f"{name} runs on {host.name} but is not reported there"
             status = replica.status
             if status.state in (State.RUNNING, State.UNKNOWN):
                 if status.state is State.UNKNOWN or status.process.id != held.process.id:
-                    return f"{name} runs on {host.name} and is told as {status.state.value}"
+                    return f"{name} runs on {host.name} but is reported as {status.state.value}"
                 wrong = self._readiness(held, age_ms, status.stage)
                 if wrong:
-                    return f"{name} is told as {status.stage.value} and is {wrong}"
+                    return f"{name} is reported as {status.stage.value} but is {wrong}"
                 is_open = held.process.addresses.keys() - set(held.unopened)
                 if status.stage in _READY and status.process.addresses.keys() != is_open:
-                    return f"{name} listens at {sorted(is_open)} and is told otherwise"
+                    return f"{name} listens at {sorted(is_open)} but is reported otherwise"
         return None
 
     def _readiness(self, held: HeldProcess, age_ms: int, stage: Stage) -> str:
-        """How it really is, if it has been for a while and is told otherwise."""
+        """The true readiness, if it has lasted for a while and the status differs."""
         behaviour = self._table.behaviour(held)
         is_ready = behaviour.is_ready(age_ms)
-        if behaviour.is_ready(age_ms - SAID_WITHIN_MS) is not is_ready:
+        if behaviour.is_ready(age_ms - REPORTED_WITHIN_MS) is not is_ready:
             return ""
-        is_told = stage in _READY
-        if is_told is is_ready:
+        is_reported = stage in _READY
+        if is_reported is is_ready:
             return ""
         return "ready" if is_ready else "not ready"
 
-    def left(self, world: World) -> str | None:
-        """What nobody cleared away, in words."""
+    def leftover(self, world: World) -> str | None:
+        """The first process record that no agent removed in time."""
         gone: dict[str, int] = {}
         for host in world.hosts.values():
             for held in self._table.table(host).values():
@@ -74,14 +74,14 @@ class ReportedStatus:
                 if replica_of(self._store_copy, held) is not None:
                     continue
                 gone[uid] = self._gone_us.get(uid, world.now_us)
-                if world.now_us - gone[uid] > SWEPT_WITHIN_MS * 1000:
-                    return f"{host.name} still has what {held.launch.name} left"
+                if world.now_us - gone[uid] > REMOVED_WITHIN_MS * 1000:
+                    return f"{host.name} still has files of {held.launch.name}"
         self._gone_us = gone
         return None
 
 
 class PublishedAddresses(Checker):
-    """H1: no address is told before the work listens there; another tenant's work might."""
+    """H1: no address is published before the work listens there: another tenant's work might."""
 
     invariants = ("H1",)
 
@@ -100,19 +100,19 @@ class PublishedAddresses(Checker):
 
 
 class SecretConfinement(Checker):
-    """B5: values of Secrets reach the work that refers to them, as they are now; nobody else."""
+    """B5: only the work that refers to a Secret gets its value, and gets the current one."""
 
     invariants = ("B5",)
 
     def __init__(self, store_copy: StoreCopy, table: AgentProcesses) -> None:
         self._store_copy, self._table = store_copy, table
-        # The editions of each tenant's Secret, and until when each was the present one.
+        # Past values of each tenant's Secret, and until when each was the current one.
         self._until_us: dict[str, dict[str, int]] = {}
         self._begun_us: dict[str, int] = {}
 
     def on_fact(self, world: World, fact: Any) -> None:
         if isinstance(fact, SecretExposed):
-            self.violated("B5", f"a Secret is to be seen in {fact.where}")
+            self.violated("B5", f"a Secret is exposed in {fact.where}")
         if isinstance(fact, ProcessStarted):
             held = self._table.table(world.hosts[fact.host])[Attempt(fact.uid, fact.number)]
             value = held.launch.secrets.values.get(f"{NAME}/{KEY}")
@@ -126,13 +126,13 @@ class SecretConfinement(Checker):
             return
         until_us = self._until_us.get(fact.namespace, {}).get(value)
         if until_us is None or until_us < self._begun_us.get(fact.uid, 0):
-            self.violated("B5", f"{fact.name} is started with a Secret that has been replaced")
+            self.violated("B5", f"{fact.name} started with a Secret that had been replaced")
 
     def on_commit(self, world: World, commit: Commit) -> None:
         for change in commit.changes:
             is_secret = change.key.startswith(_SECRETS)
             if not is_secret and change.value is not None and contains_secret(change.value):
-                self.violated("B5", f"a Secret is to be seen in {change.key}")
+                self.violated("B5", f"a Secret is exposed in {change.key}")
         for _, old, _new in self._store_copy.changed(_SECRETS):
             if old is not None and KEY in old.data:
                 editions = self._until_us.setdefault(old.metadata.namespace, {})

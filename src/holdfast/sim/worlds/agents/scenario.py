@@ -1,10 +1,10 @@
-"""Who lives in this world, what befalls them, and what must be so.
+"""The participants of the agents world, its faults, and its checkers.
 
     python -m holdfast.sim run holdfast.sim.worlds.agents.scenario:AGENTS --seeds 0-99
 
-`AGENTS` has all faults that an agent has to live with. `AWAY` has few, but the servers fall silent
-for ten minutes. In `STOPPING` all work hangs and has a long grace, and nodes are cut off while they
-stop it.
+`AGENTS` has all faults that an agent must survive. `AWAY` has few, but the servers are silent for
+ten minutes. In `PORTS` work opens its ports late. In `STOPPING` all work hangs and has a long grace
+period, and nodes are cut off while they stop it.
 """
 
 from __future__ import annotations
@@ -67,14 +67,13 @@ from holdfast.sim.worlds.end_to_end.process_table import (
 from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.store.memory import Keyspace
 
-# Counts what really happened, so that a test can demand that everything did.
-
+# What the census must have counted at least once over a campaign.
 DEMANDED = (
     "started",
     "started again",
     "start refused",
     "adopted",
-    "farewell",
+    "pre-stop",
     "halted",
     "ended: DeadlinePassed",
     "ended: Exited",
@@ -82,14 +81,14 @@ DEMANDED = (
     "ended: Rebooted",
     "ended: ShimDied",
     "ended: Stopped",
-    "told: Succeeded",
-    "told: Failed",
-    "told: LivenessProbeFailed",
-    "told: StartupProbeFailed",
-    "told: NotReady",
-    "told: CrashLoop",
-    "told: SecretMissing",
-    "told: out of memory",
+    "reported: Succeeded",
+    "reported: Failed",
+    "reported: LivenessProbeFailed",
+    "reported: StartupProbeFailed",
+    "reported: NotReady",
+    "reported: CrashLoop",
+    "reported: SecretMissing",
+    "reported: out of memory",
     "port opened",
     "port opened late",
     "new life",
@@ -97,7 +96,7 @@ DEMANDED = (
 
 
 class AgentCensus(Checker):
-    """Finds nothing; counts."""
+    """Counts what happened, so that a test can demand it. It checks nothing."""
 
     def __init__(self, store_copy: StoreCopy) -> None:
         self._store_copy = store_copy
@@ -113,7 +112,7 @@ class AgentCensus(Checker):
             case ProcessEnded(why=why):
                 self._count(f"ended: {why}")
             case StopOrdered(is_pre_stop=is_pre_stop):
-                self._count("farewell" if is_pre_stop else "halted")
+                self._count("pre-stop" if is_pre_stop else "halted")
             case StartRefused():
                 self._count("start refused")
             case PortOpened(after_ms=after_ms):
@@ -130,27 +129,27 @@ class AgentCensus(Checker):
             if new is None:
                 continue
             if old is None or old.status.state is not new.status.state:
-                self._count(f"told: {new.status.state.value}")
+                self._count(f"reported: {new.status.state.value}")
             if old is None or old.status.process != new.status.process:
-                self._told(new)
+                self._count_process(new)
 
-    def _told(self, replica: Any) -> None:
+    def _count_process(self, replica: Any) -> None:
         process = replica.status.process
-        for word in ("LivenessProbeFailed", "StartupProbeFailed", "NotReady"):
-            if process.reason.startswith(word):
-                self._count(f"told: {word}")
+        for reason in ("LivenessProbeFailed", "StartupProbeFailed", "NotReady"):
+            if process.reason.startswith(reason):
+                self._count(f"reported: {reason}")
         if process.reason.startswith(CRASH_LOOP):
-            self._count("told: CrashLoop")
+            self._count("reported: CrashLoop")
         if process.reason.startswith(SECRET_MISSING):
-            self._count("told: SecretMissing")
+            self._count("reported: SecretMissing")
         if process.oom_killed and replica.status.state is not State.RELEASED:
-            self._count("told: out of memory")
+            self._count("reported: out of memory")
 
 
 NODES = ("agent-0", "agent-1")
 SERVER_NAMES = ("server-1", "server-2")
-TOLD_WITHIN_MS = 60_000
-SETTLE_MS = TOLD_WITHIN_MS + 60_000
+REPORTED_WITHIN_MS = 60_000
+SETTLE_MS = REPORTED_WITHIN_MS + 60_000
 AWAY_FROM_MS, AWAY_MS = 60_000, 600_000
 _TIMES = FenceTiming(
     ack_window_ms=500,
@@ -184,7 +183,7 @@ HAZARDS = (
     Hazard("crash", 30, for_ms=(0, 4_000), amount=(0, 6), only="server", share=0.5),
     Hazard("store_mute", 30, for_ms=(1_000, 15_000), amount=(100, 800), share=0.3),
 )
-# What may happen to a node while nobody hears of it.
+# Faults of a node while the servers are silent.
 _AWAY_HAZARDS = (
     *SELDOM_LATE,
     calendar_steps(60, share=0.3),
@@ -194,7 +193,7 @@ _AWAY_HAZARDS = (
     Hazard("shim_kill", 5, only="agent", share=0.5),
     Hazard("clock_rate", 20, amount=(-200, 200)),
 )
-# Cut off for longer than work may run then.
+# Partitions that last longer than work may run without renewal.
 _STOPPING_HAZARDS = (
     *SELDOM_LATE,
     calendar_steps(60, share=0.3),
@@ -205,7 +204,7 @@ _STOPPING_HAZARDS = (
 
 
 def build(world: World, *, is_away: bool = False, opens_late: bool = False) -> None:
-    """Two servers over one store, a scheduler, a team of controllers, two nodes with work."""
+    """Two servers over one store, a scheduler, all core controllers, and two nodes with work."""
     keyspace, settings = Keyspace(), PlaneSettings(fence=TIMING)
     create_defaults(keyspace, world.seed)
     create_objects(keyspace, world.seed, [secret(tenant, 0) for tenant in TENANTS])
@@ -253,7 +252,7 @@ def _add_checkers(world: World, keyspace: Keyspace, table: AgentProcesses) -> No
         AgentAvailability(world, NODES, TIMING),
         ReportedStatus(store_copy, table),
     )
-    # The books are first: the others read in them what the commit has changed.
+    # The copy comes first: the other checkers read from it what the commit has changed.
     world.check(
         store_copy, availability, OneCopy(store_copy, table), ReleasedAfterStop(store_copy, table)
     )
@@ -271,13 +270,13 @@ def _add_checkers(world: World, keyspace: Keyspace, table: AgentProcesses) -> No
         AgentCensus(store_copy),
     )
     world.check(
-        Settles("C7.3", status.missing, within_ms=TOLD_WITHIN_MS),
-        Settles("I5", status.left, within_ms=TOLD_WITHIN_MS),
+        Settles("C7.3", status.mismatch, within_ms=REPORTED_WITHIN_MS),
+        Settles("I5", status.leftover, within_ms=REPORTED_WITHIN_MS),
     )
 
 
 def _away_script(rng: Random) -> Sequence[Act]:
-    """The same acts, and some more when the servers are back."""
+    """The acts of `script`; those that would fall into the silence come after it."""
     later_ms = AWAY_FROM_MS + AWAY_MS
     return [
         act if act.at_ms < AWAY_FROM_MS - 10_000 else _later(act, later_ms) for act in script(rng)
@@ -297,7 +296,7 @@ AGENTS = Scenario(
     script=script,
 )
 
-# The same, when nobody answers for ten minutes.
+# The same with servers that are silent for ten minutes.
 AWAY = Scenario(
     name="holdfast.sim.worlds.agents.scenario:AWAY",
     build=partial(build, is_away=True),
@@ -307,14 +306,14 @@ AWAY = Scenario(
     script=_away_script,
 )
 
-# The same, when work shares the ports of its node with others and takes its time to open them.
+# The same with work that shares the ports of its node and opens them late.
 PORTS = msgspec.structs.replace(
     AGENTS,
     name="holdfast.sim.worlds.agents.scenario:PORTS",
     build=partial(build, opens_late=True),
 )
 
-# The same, when stops and silence come together.
+# The same with stops during a loss of contact.
 STOPPING = msgspec.structs.replace(
     AGENTS,
     name="holdfast.sim.worlds.agents.scenario:STOPPING",

@@ -1,4 +1,4 @@
-"""The Secrets of this world, made so that their values are recognised wherever they turn up."""
+"""The Secrets of this world. Their values are recognisable wherever they appear."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from holdfast.model.kinds.template import EnvVar, File, SecretRef
 from holdfast.model.meta import ObjectMeta
 
 NAME, KEY, OTHER = "key", "value", "other"
-# What no text of anybody else has in it, as it is and in base64 (for it begins each value).
+# No other text contains this, neither plain nor in base64 (each value begins with it).
 MARK = "hush"
-_SEALED = b64encode(MARK.encode()).decode()[:5]
+_MARK_BASE64 = b64encode(MARK.encode()).decode()[:5]
 ENV = (EnvVar("KEY", secret=SecretRef(NAME, KEY)),)
 FILES = (File("key", secret=SecretRef(NAME, KEY)),)
 
 
 def secret(tenant: str, edition: int, *, has_key: bool = True) -> Secret:
-    """One edition of the secret of a tenant, perhaps without what work needs of it."""
+    """One edition of the Secret of a tenant, on request without the key that work needs."""
     value = b64encode(f"{MARK}-{tenant}-{edition}".encode()).decode()
     return Secret(
         metadata=ObjectMeta(name=NAME, namespace=tenant), data={KEY if has_key else OTHER: value}
@@ -25,7 +25,7 @@ def secret(tenant: str, edition: int, *, has_key: bool = True) -> Secret:
 
 
 def contains_secret(text: str | bytes) -> bool:
-    """Whether a value is to be seen in a text."""
+    """Whether a text contains the value of a Secret."""
     if isinstance(text, bytes):
-        return MARK.encode() in text or _SEALED.encode() in text
-    return MARK in text or _SEALED in text
+        return MARK.encode() in text or _MARK_BASE64.encode() in text
+    return MARK in text or _MARK_BASE64 in text

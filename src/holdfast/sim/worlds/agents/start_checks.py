@@ -1,4 +1,4 @@
-"""What must hold of starts: they wait, longer each time, but not for ever; and they are counted."""
+"""Checks of starts: the pause grows with each failure up to a bound, and starts are counted."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.lifecycle import State
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
-from holdfast.sim.worlds.agents.observers import AgentAvailability, every
+from holdfast.sim.worlds.agents.observers import AgentAvailability, check_every
 from holdfast.sim.worlds.agents.process_table import AgentProcesses, StartRefused
 from holdfast.sim.worlds.agents.secrets import KEY, NAME
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.end_to_end.process_table import ProcessEnded, ProcessStarted
 
-# The law as it is meant to be, whatever the code under test makes of it.
+# The limits as intended, bound here at import: a planted bug in the agent does not change them.
 _LEAST_MS, _MOST_MS, _STEADY_US = RESTART_MIN_MS, RESTART_MAX_MS, STEADY_MS * 1000
-# What a start may take besides its pause: news that were lost, secrets, a slow system.
+# What a start may take besides its pause: lost messages, Secrets, a slow system.
 SLACK_MS = 60_000
-# Clocks run wrong by so little, and timers are rounded.
+# For the rate error of clocks, and for rounded timers.
 _NEARLY, _ROUNDING_MS = 0.999, 3
 
 
 class AttemptEnd(msgspec.Struct):
-    """How an attempt ended, as the agent that started it was told."""
+    """The end of an attempt, as reported to the agent that started it."""
 
     host: str
-    # The life of the agent, and how many attempts in a row ended in it.
+    # The life of the agent, and how many attempts ended in a row in it.
     life: int
     count: int
     at_us: int
 
 
 class RestartBackoff(Checker):
-    """E5: after each quick end the pause is longer. C7.6: it has a bound, and is kept."""
+    """E5: the pause grows after each quick end. C7.6: it is bounded, and a start follows it."""
 
     invariants = ("E5", "C7.6")
 
@@ -51,52 +51,52 @@ class RestartBackoff(Checker):
         availability: AgentAvailability,
     ) -> None:
         self._store_copy, self._table, self._availability = store_copy, table, availability
-        self._begun: dict[str, tuple[str, int, int]] = {}
+        self._starts: dict[str, tuple[str, int, int]] = {}
         self._ends: dict[str, AttemptEnd] = {}
-        # How often anything of a replica failed, as a bound for how long its pause may be.
+        # The failures of each replica, which bound the length of its pause.
         self._failures: dict[str, int] = {}
         self._waits_us: dict[str, int] = {}
-        every(world, 1_000, self._look)
+        check_every(world, 1_000, self._check)
 
     def on_fact(self, world: World, fact: Any) -> None:
         if isinstance(fact, ProcessStarted):
-            self._started(world, fact)
+            self._check_start(world, fact)
         elif isinstance(fact, ProcessEnded):
-            self._ended(world, fact)
+            self._record_end(world, fact)
         elif isinstance(fact, StartRefused):
             self._failures[fact.uid] = self._failures.get(fact.uid, 0) + 1
 
-    def _started(self, world: World, fact: ProcessStarted) -> None:
+    def _check_start(self, world: World, fact: ProcessStarted) -> None:
         life = world.cells[fact.host].life
         end = self._ends.get(fact.uid)
-        self._begun[fact.uid] = (fact.host, life, world.now_us)
+        self._starts[fact.uid] = (fact.host, life, world.now_us)
         if end is None or (end.host, end.life) != (fact.host, life) or not end.count:
             return
         waited_ms = (world.now_us - end.at_us) // 1000
         least_ms = min(_MOST_MS, _LEAST_MS << min(end.count - 1, 12)) // 2
         if waited_ms + _ROUNDING_MS < least_ms * _NEARLY:
             what = f"{fact.name} starts again {waited_ms} ms after its end"
-            self.violated("E5", f"{what}, which is the {end.count}. in a row")
+            self.violated("E5", f"{what}, number {end.count} in a row")
 
-    def _ended(self, world: World, fact: ProcessEnded) -> None:
+    def _record_end(self, world: World, fact: ProcessEnded) -> None:
         self._failures[fact.uid] = self._failures.get(fact.uid, 0) + 1
         life, before = world.cells[fact.host].life, self._ends.get(fact.uid)
-        host, begun_life, at_us = self._begun[fact.uid]
+        host, begun_life, at_us = self._starts[fact.uid]
         if (host, begun_life) != (fact.host, life) or world.cells[fact.host].machine is None:
-            # Whoever started it is not there to count it.
+            # The agent that started it is gone and does not count it.
             self._ends.pop(fact.uid, None)
             return
         is_same = before is not None and (before.host, before.life) == (host, life)
         count = before.count if before is not None and is_same else 0
         if fact.why == DEADLINE_PASSED:
-            # The servers were silent, and that is no fault of the work.
+            # The servers were silent, which is not a failure of the work.
             self._ends.pop(fact.uid, None)
             return
         if world.now_us - at_us >= _STEADY_US:
             count = 0
         self._ends[fact.uid] = AttemptEnd(host, life, count + 1, world.now_us)
 
-    def _look(self, world: World) -> None:
+    def _check(self, world: World) -> None:
         running = {held.launch.attempt.uid for _, held in self._table.running()}
         waiting: dict[str, int] = {}
         for replica in self._store_copy.all("objects/replicas/"):
@@ -112,7 +112,7 @@ class RestartBackoff(Checker):
         self._waits_us = waiting
 
     def _is_due(self, replica: Replica) -> bool:
-        """Whether its agent has to start it again."""
+        """Whether its agent must start it again."""
         status = replica.status
         if status.state is not State.RUNNING or status.cause is not None or status.binding is None:
             return False
@@ -129,10 +129,10 @@ class RestartBackoff(Checker):
 
 
 class RestartCounts(Checker):
-    """M1: attempts and restarts are counted, and never backwards.
+    """M1: the numbers of attempts and restarts only grow.
 
-    H1: what has done its work, or may be tried once only, is not started again; and only what ended
-    well is said to have succeeded.
+    H1: work that is done, or may be tried only once, is not started again. Only work that ended
+    with exit code 0 is reported as Succeeded.
     """
 
     invariants = ("M1", "H1")
@@ -146,9 +146,9 @@ class RestartCounts(Checker):
     def on_fact(self, world: World, fact: Any) -> None:
         if isinstance(fact, ProcessStarted):
             if fact.number <= self._numbers.get(fact.uid, -1):
-                self.violated("M1", f"{fact.name} has two attempts {fact.number}")
+                self.violated("M1", f"{fact.name} has two attempts with number {fact.number}")
             if fact.uid in self._over:
-                self.violated("H1", f"{fact.name} is started again, and its policy forbids it")
+                self.violated("H1", f"{fact.name} started again, which its restart policy forbids")
             self._numbers[fact.uid] = fact.number
         elif isinstance(fact, ProcessEnded):
             held = self._table.table(world.hosts[fact.host])[Attempt(fact.uid, fact.number)]
@@ -165,8 +165,8 @@ class RestartCounts(Checker):
                 continue
             before, now = old.status.process.restarts, new.status.process.restarts
             if now < before:
-                self.violated("M1", f"{new.name} was restarted {before} times, and now {now}")
+                self.violated("M1", f"the restarts of {new.name} went from {before} back to {now}")
             if new.status.state is State.SUCCEEDED and old.status.state is not State.SUCCEEDED:
                 last = self._last.get(new.metadata.uid, Process())
                 if last.exit_code != 0:
-                    self.violated("H1", f"{new.name} has succeeded, and its end was {last.reason}")
+                    self.violated("H1", f"{new.name} is Succeeded, but it ended as {last.reason}")

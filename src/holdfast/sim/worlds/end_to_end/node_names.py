@@ -38,7 +38,7 @@ from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.virtual_network import PathFault
 from holdfast.sim.world import World
-from holdfast.sim.worlds.agents.observers import every
+from holdfast.sim.worlds.agents.observers import check_every
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.end_to_end.checks import OneCopy
@@ -199,7 +199,7 @@ class GivenUpWorkStops(Checker):
         self._store_copy, self._processes, self._spares = store_copy, processes, spares
         # Since when each process has run on a machine that is in contact and was given up.
         self._since_us: dict[tuple[str, Attempt], int] = {}
-        every(world, 1_000, self._look)
+        check_every(world, 1_000, self._look)
 
     def _look(self, world: World) -> None:
         since_us = {}
