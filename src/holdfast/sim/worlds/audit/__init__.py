@@ -1,1 +1,1 @@
-"""Scribes over one store that loses answers, forgets history and is cut off: still one chain."""
+"""Audit writers over one store that loses answers, drops history and is cut off keep one chain."""

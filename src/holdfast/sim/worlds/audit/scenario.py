@@ -1,6 +1,7 @@
-"""Three scribes on computers of their own, clerks whose transactions say who did what, and faults.
+"""Three audit writers on their own machines, clients whose transactions have audit stamps, and
+faults.
 
-python -m holdfast.sim run holdfast.sim.worlds.audit.scenario:SCENARIO --seeds 0-99
+    python -m holdfast.sim run holdfast.sim.worlds.audit.scenario:SCENARIO --seeds 0-99
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 
-SCRIBES = ("server-1", "server-2", "server-3")
-CLERKS = ("clerk-1", "clerk-2")
+WRITERS = ("server-1", "server-2", "server-3")
+CLIENTS = ("clerk-1", "clerk-2")
 FAULTS_MS = 240_000
 SETTLE_MS = 60_000
 CAUGHT_UP_MS = 45_000
-# One in so many times a disk is full, and then stays so for a while.
+# One append in this many finds a full disk, which then stays full for a while.
 FULL_ONCE_IN = 40
 FULL_US = 20_000_000
 
 HAZARDS = (
-    # Nobody asks anybody here, so there are no requests that come late; what the store does may.
+    # No participant sends requests to another, so none comes late; operations of the store may.
     Hazard("crash", 200, for_ms=(0, 30_000), amount=(0, 8), only="server"),
     Hazard("pause", 200, for_ms=(500, 60_000), amount=(0, 8), only="server"),
     Hazard("clock_rate", 20, amount=(-200, 200)),
@@ -67,8 +68,8 @@ HAZARDS = (
 )
 
 
-class Clerk:
-    """Stands for the authority: writes now and then, and says so in the same transaction."""
+class ScriptedAuthority:
+    """Stands in for the authority: an audited write has its stamp in the same transaction."""
 
     def __init__(self, seat: Seat) -> None:
         self._name, self._life, self._rng = seat.name, seat.life, seat.rng
@@ -80,33 +81,33 @@ class Clerk:
         self._calls += 1
         writes = [Put(f"objects/leases/{self._name}", b"%d" % now.monotonic_ms)]
         if self._rng.random() < 0.6:
-            # The others are renewals, of which nothing is said.
-            said = tuple(
+            # The other writes are renewals, which are not audited.
+            mutations = tuple(
                 Mutation(who=self._name, verb="Patch", name=f"{self._life}-{self._calls}-{part}")
                 for part in range(1 + int(self._rng.random() * 3))
             )
-            writes.append(Put(keys.audit_stamp(), encode(Stamp(now.wall_ms, said))))
+            writes.append(Put(keys.audit_stamp(), encode(Stamp(now.wall_ms, mutations))))
         pause_ms = 100 + int(self._rng.random() * 2_900)
         wake = Wake("write", now.monotonic_ms + pause_ms)
         return [Txn(self._calls, Transaction((), tuple(writes))), wake]
 
 
-class Journals:
-    """What lies on the disks: it outlasts every crash, and what is answered for is synced.
+class SimulatedJournals:
+    """The journals on the disks: they survive every crash, and an acknowledged append is synced.
 
-    As `host/audit/journal.py` does, it leaves what the head does not name where it is, and compares
-    it with what is to be written there.
+    As `host/audit/journal.py` does, they keep records after the head, and compare them with what is
+    to be written there.
     """
 
     def __init__(self, world: World) -> None:
-        # The files of each server, in the order of their making.
-        self.files: dict[str, list[list[bytes]]] = {name: [] for name in SCRIBES}
+        # The files of each server, in the order of their creation.
+        self.files: dict[str, list[list[bytes]]] = {name: [] for name in WRITERS}
         self.is_calm = False
-        # How many lines of the last file count.
-        self._counted = dict.fromkeys(SCRIBES, 0)
+        # How many lines of the last file are valid.
+        self._valid_lines = dict.fromkeys(WRITERS, 0)
         self._world = world
         self._rng = world.rng("disks")
-        self._full_until_us = dict.fromkeys(SCRIBES, 0)
+        self._full_until_us = dict.fromkeys(WRITERS, 0)
         world.perform(Resume, self._resume)
         world.perform(Append, self._append)
         world.perform(Cut, self._cut)
@@ -128,7 +129,7 @@ class Journals:
             place = 0
         if place is None:
             files.append([])
-        self._counted[cell.name] = place or 0
+        self._valid_lines[cell.name] = place or 0
         self._answer(cell, effect.call, Ready())
 
     def _append(self, cell: Cell, effect: Append) -> None:
@@ -141,13 +142,13 @@ class Journals:
             return
         file = self.files[name][-1]
         for line in effect.lines:
-            place = self._counted[name]
+            place = self._valid_lines[name]
             if place < len(file) and file[place] != line:
                 world.inject("set_aside")
                 del file[place:]
             if place == len(file):
                 file.append(line)
-            self._counted[name] += 1
+            self._valid_lines[name] += 1
         self._answer(cell, effect.call, Appended())
 
     def _cut(self, cell: Cell, effect: Cut) -> None:
@@ -167,11 +168,11 @@ class Journals:
 
 
 class OneChain(Checker):
-    """INV9: what was done is in the chain, once and in its order, or the chain says what is not."""
+    """INV9: the chain has every mutation once and in order, or a record of the gap."""
 
     invariants = ("INV9", "INV11")
 
-    def __init__(self, journals: Journals) -> None:
+    def __init__(self, journals: SimulatedJournals) -> None:
         self._journals = journals
         self._done: list[tuple[int, bytes]] = []
         self._heads: dict[int, str] = {}
@@ -182,18 +183,18 @@ class OneChain(Checker):
             if change.key == keys.audit_stamp() and change.value is not None:
                 self._done.append((commit.revision, change.value))
             if change.key == keys.audit_head() and change.value is not None:
-                self._moved(head_of(change.value))
+                self._check_head(head_of(change.value))
 
-    def _moved(self, head: Head) -> None:
-        """A head that was acknowledged is never taken back, and its records are on some disk."""
+    def _check_head(self, head: Head) -> None:
+        """A committed head never moves back, and its records are on some disk."""
         known = self._heads.setdefault(head.number, head.hash)
         if known != head.hash:
-            self.violated("INV9", f"record {head.number} was two different ones in the head")
+            self.violated("INV9", f"the head had two different records {head.number}")
         if head.number < max(self._heads):
             self.violated("INV9", f"the head went back to {head.number}")
         numbers = (record_of(part[-1]).number for part in self._journals.parts)
         if head.number > max(numbers, default=0):
-            self.violated("INV11", f"record {head.number} is in the head and on no disk")
+            self.violated("INV11", f"record {head.number} is in the head but on no disk")
 
     def on_calm(self, world: World) -> None:
         self._journals.is_calm = True
@@ -216,16 +217,16 @@ class OneChain(Checker):
             and not any(after < revision <= upto for after, upto in missing)
             for mutation in _names(value)
         ]
-        if self._told(head) != due:
-            self.violated("INV9", f"{len(due)} mutations are due, and the chain tells of others")
+        if self._recorded_mutations(head) != due:
+            self.violated("INV9", f"the chain differs from the {len(due)} mutations that are due")
 
-    def _told(self, head: Head) -> list[str]:
+    def _recorded_mutations(self, head: Head) -> list[str]:
         by_number = {}
         for line in (line for part in self._journals.parts for line in part):
             record = record_of(line)
             if record.number <= head.number and not record.is_gap:
-                said = mutation_of(record)
-                by_number[record.number] = f"{said.who}/{said.name}"
+                mutation = mutation_of(record)
+                by_number[record.number] = f"{mutation.who}/{mutation.name}"
         return [by_number[number] for number in sorted(by_number)]
 
 
@@ -235,22 +236,22 @@ def _names(value: bytes) -> list[str]:
 
 
 def behind(world: World) -> str | None:
-    """Whether something is not written down although all had time to."""
+    """How far the chain is behind, if it is further than the writers need to be."""
     keyspace = world.stores["store"].keyspace
     record, stamp = keyspace.get(keys.audit_head()), keyspace.get(keys.audit_stamp())
     head = head_of(record.value) if record is not None else Head()
     lag = stamp.modified - head.revision if stamp is not None else 0
-    # Clerks write on all the time, and a record waits for others for a second.
-    return f"{lag} revisions are not written down" if lag > 60 else None
+    # The clients keep writing, and a record waits up to a second for others.
+    return f"{lag} revisions are not in the chain" if lag > 60 else None
 
 
 def build(world: World) -> None:
     world.add_store()
-    journals = Journals(world)
-    for name in SCRIBES:
+    journals = SimulatedJournals(world)
+    for name in WRITERS:
         world.add(name, lambda seat: AuditWriter(seat.name), store="store")
-    for name in CLERKS:
-        world.add(name, Clerk, store="store")
+    for name in CLIENTS:
+        world.add(name, ScriptedAuthority, store="store")
     world.check(OneChain(journals), Settles("V1", behind, within_ms=CAUGHT_UP_MS))
 
 
