@@ -27,8 +27,11 @@ MODULES_ALLOWED = {
 CLASSES_ALLOWED = {
     "View": "the views of the rooms become one snapshot type",
 }
-# Underscored members that a library documents as public.
-_DOCUMENTED = frozenset({"_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"})
+# Underscored members that a library documents as public, and the only way in which pytest tells a
+# hook where the tests of a session have their directories.
+_DOCUMENTED = frozenset(
+    {"_asdict", "_exit", "_fields", "_getframe", "_make", "_replace", "_tmp_path_factory"}
+)
 # The requirements that a test proves, at the end of its docstring.
 _REQUIREMENTS = re.compile(r"\s*\[[A-Z0-9, .-]+\]\s*$")
 _ENDED = re.compile(r"[.!?][)\"'`]*$")

@@ -10,7 +10,7 @@ import pytest
 
 
 def make_certificates(folder: Path, hosts: str = "IP:127.0.0.1") -> Path:
-    """ca, server, client and stranger (of another authority) as .pem and .key."""
+    """Make ca, server, client and stranger (of another authority) as .pem and .key."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl here")
     folder.mkdir()

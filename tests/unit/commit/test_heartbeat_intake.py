@@ -118,9 +118,7 @@ def test_a_marked_node_is_not_acknowledged(rig: HeartbeatRig) -> None:
 def test_no_answer_ever_rests_on_a_read_that_was_sent_longer_ago_than_the_window(
     rig: HeartbeatRig,
 ) -> None:
-    """The mark came after the read was sent: an answer without a mark must come in time. [INV2,
-    SC6]
-    """
+    """The mark came after the read was sent: an answer without one must be in time. [INV2, SC6]"""
     call = rig.ask(rig.renew())
     rig.mark()
     rig.now_ms = WINDOW_MS + 1

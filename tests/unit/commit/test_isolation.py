@@ -46,7 +46,7 @@ def wanting(it: Furnished, level: Isolation, tenant: str = "acme") -> Any:
 @pytest.mark.parametrize("have", [None, *LEVELS])
 @pytest.mark.parametrize("wanted", LEVELS)
 def test_a_stronger_level_serves_a_weaker_wish(have: Isolation | None, wanted: Isolation) -> None:
-    """none < user < container < sandboxed; an agent that does not say gives none. [INV5]"""
+    """Ordered none < user < container < sandboxed; an agent that is silent gives none. [INV5]"""
     order = ["none", "user", "container", "sandboxed"]
     is_enough = order.index(have.value if have else "none") >= order.index(wanted.value)
     refusal = isolation_refusal(have, wanted, Runtime.CONTAINER)

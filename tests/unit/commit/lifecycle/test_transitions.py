@@ -173,9 +173,7 @@ def tries(it: Furnished, replica: Any) -> Iterator[tuple[State, Identity, int | 
 @pytest.mark.parametrize("phase", [PLAIN, MARKED, FENCED])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_commit_accepts_exactly_what_the_table_allows(way: str, phase: NodePhase) -> None:
-    """For every caller and every target, with the best evidence there is. [A8, A9, C6.3, C6.7,
-    INV6]
-    """
+    """For every caller and target, with the best evidence. [A8, A9, C6.3, C6.7, INV6]"""
     it, replica = arranged(way, phase)
     snapshot = it.snapshot()
     accepted_moves = 0

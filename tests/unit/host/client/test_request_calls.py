@@ -199,7 +199,7 @@ def test_renewals_and_heartbeats_are_read_as_they_were_said() -> None:
 
 
 def test_nobody_is_told_to_come_back_for_a_record_that_only_a_person_can_mend() -> None:
-    """kubectl repeats whatever has a Retry-After. [E5]"""
+    """A client like kubectl repeats whatever has a Retry-After. [E5]"""
     for code, is_told in ((None, True), (Reason.RECORD_UNREADABLE, False)):
         number, _, headers = status_objects.of(Unavailable("no", code=code))
         assert (number, "Retry-After" in headers) == (503, is_told)

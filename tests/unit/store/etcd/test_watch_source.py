@@ -118,7 +118,7 @@ def test_a_bookmark_moves_the_place_and_is_not_a_change() -> None:
     ids=["update", "old-update", "creation", "deletion", "recreation", "after-deletion"],
 )
 def test_a_lost_event_is_noticed_at_the_next_one_of_its_key(events: list[pb.Event]) -> None:
-    """etcd counts versions, so a hole cannot stay silent for ever [INV10]."""
+    """An etcd counts versions, so a hole cannot stay silent for ever [INV10]."""
     guard = DeliveryGuard(LAYOUT, after=10)
     with pytest.raises(Expired) as caught:
         guard.take(answer(*events))
