@@ -1,7 +1,8 @@
-"""What every world's tests ask of planted bugs, and of what a seed means.
+"""Checks that the tests of every world share: planted bugs, coverage, determinism.
 
-A world has its mutants and what a search for them recorded (`tests/sim/<world>/mutants.py`). The
-tests of each world (`tests/sim/test_<world>.py`) say how many there are and how soon one is found.
+A world has mutants and a recorded search for them (`tests/sim/<world>/mutants.py`). The
+tests of each world (`tests/sim/test_<world>.py`) state how many there are and how soon they are
+found.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from tests.scale import scaled
 ROOT = Path(__file__).parents[2]
 # A planted bug that takes more seeds than this counts as not found.
 SEEDS_MAX = 50
-# Of each world's planted bugs, one in so many is looked for in every run, and all in the long one.
+# One in this many planted bugs of a world is searched for in every run, and all in the long run.
 BUGS_EVERY = 3
-# Worlds of which one seed takes as long as so many of the others.
+# Worlds of which one seed takes as long as DEAR seeds of the others.
 DEAR_WORLDS, DEAR = (":MANY",), 20
-# A bug that keeps a plane so busy that one seed takes as long.
+# A bug that keeps a plane so busy that one seed takes as long as that.
 DEAR_BUGS = ("pauses-do-not-grow",)
-# Over the seeds of a default run, so many per cent of what may happen need not have.
+# The share of demanded events that may be missing over the seeds of a default run.
 UNSEEN_PERCENT_MAX = scaled(10, 0)
 
 
-def looked_for(bugs: Sequence[Mutant], recorded: Path) -> list[Any]:
+def bug_params(bugs: Sequence[Mutant], recorded: Path) -> list[Any]:
     """The planted bugs as parameters of a test; those found soonest are in every run."""
     seeds = {finding.mutant: finding.seeds for finding in load(recorded)}
 
@@ -45,19 +46,19 @@ def looked_for(bugs: Sequence[Mutant], recorded: Path) -> list[Any]:
 
 
 def everything_happened(demanded: Collection[str], counts: Mapping[str, int]) -> None:
-    """What may happen has happened in a campaign; or the world proves nothing about it."""
+    """Assert that the campaign had all demanded events; or the world proves nothing about them."""
     unseen = [what for what in demanded if not counts.get(what)]
     assert 100 * len(unseen) <= UNSEEN_PERCENT_MAX * len(demanded), unseen
 
 
-def found_by_a_promise(mutant: Mutant, recorded: Path) -> None:
-    """A bug is found by a promise that it breaks, not by breaking down."""
+def check_bug_is_found(mutant: Mutant, recorded: Path) -> None:
+    """Assert that an invariant finds the bug, not a crash of the simulated code."""
     finding = confirm(mutant, load(recorded), seeds_max=SEEDS_MAX)
     assert finding.is_expected(), finding
     assert finding.invariant not in (CRASHED, LIVELOCK, TOO_SHORT), finding
 
 
-def all_found(
+def check_recorded_search(
     mutants: Sequence[Mutant],
     recorded: Path,
     *,
@@ -65,9 +66,9 @@ def all_found(
     controls_min: int = 0,
     half_within: int = SEEDS_MAX,
 ) -> None:
-    """The recorded search is of these mutants and found every bug and no control.
+    """Assert that the recorded search is of these mutants and found every bug and no control.
 
-    So many there are at least, and half of the bugs took no more seeds than that.
+    There are at least `bugs_min` bugs, and half of them took no more than `half_within` seeds.
     """
     findings = {finding.mutant: finding for finding in load(recorded)}
     assert findings.keys() == {mutant.name for mutant in mutants}
@@ -80,8 +81,8 @@ def all_found(
     assert len(findings) - len(seeds) >= controls_min
 
 
-def same_in_every_process(scenario: str, seeds: Sequence[int], full_seed: int) -> None:
-    """These seeds, and one with every stimulus and effect spelt out, under two hash seeds."""
+def check_same_in_every_process(scenario: str, seeds: Sequence[int], full_seed: int) -> None:
+    """Assert equal digests under two hash seeds: for these seeds, and one with a full trace."""
     program = f"""
 from holdfast.sim.run import find, run
 scenario = find("{scenario}")
@@ -89,12 +90,12 @@ for seed in {tuple(seeds)}:
     print(run(scenario, seed).digest)
 print(run(scenario, {full_seed}, full_trace=True).digest)
 """
-    first, second = (_printed(program, hash_seed) for hash_seed in ("1", "4242"))
+    first, second = (_output_of(program, hash_seed) for hash_seed in ("1", "4242"))
     assert len(set(first)) == len(seeds) + 1, first
     assert first == second
 
 
-def _printed(program: str, hash_seed: str) -> list[str]:
+def _output_of(program: str, hash_seed: str) -> list[str]:
     path = os.pathsep.join([str(ROOT), *sys.path])
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
     command = [sys.executable, "-c", program]

@@ -1,4 +1,4 @@
-"""The demonstration world: it holds, and what is planted in it is found."""
+"""The demonstration world: it keeps its invariants, and planted bugs are found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.sim.shrink import shrink
 from tests.scale import scaled
 from tests.sim.demo.mutants import MUTANTS, RECORDED
 from tests.sim.demo.world import SCENARIO
-from tests.sim.findings import SEEDS_MAX, all_found, found_by_a_promise, looked_for
+from tests.sim.findings import SEEDS_MAX, bug_params, check_bug_is_found, check_recorded_search
 
 SEEDS = scaled(40, 100)
 BENIGN_SEEDS = 6
@@ -27,32 +27,32 @@ def summary() -> Summary:
 
 
 def test_the_demonstration_world_keeps_its_promises(summary: Summary) -> None:
-    """Exactly once, one lamp, no stale epoch, true views, and all settles. [N5, N6]"""
+    """Exactly once, one lamp, no stale epoch, true views, and it settles. [N5, N6]"""
     assert summary.failed == [], summary.describe()
     assert summary.faults() > 80 * SEEDS
 
 
 def test_every_kind_of_fault_takes_place(summary: Summary) -> None:
     """A hazard that never strikes proves nothing. [N6]"""
-    # Their own points, not chance, decide where these strike; the sweeps cover them.
+    # These strike at points, not at random times; the sweeps cover them.
     by_point = {"crash_author"}
     assert set(summary.injected) == set(KINDS) - by_point
 
 
-@pytest.mark.parametrize("mutant", looked_for(BUGS, RECORDED), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", bug_params(BUGS, RECORDED), ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_found(mutant: Mutant) -> None:
-    """By a promise that it breaks, not by breaking down. [N6]"""
-    found_by_a_promise(mutant, RECORDED)
+    """By an invariant that it breaks, not by a crash. [N6]"""
+    check_bug_is_found(mutant, RECORDED)
 
 
 def test_the_recorded_search_found_every_bug_and_no_control() -> None:
     """Half of the planted bugs within 20 seeds. [N6]"""
-    all_found(MUTANTS, RECORDED, bugs_min=20, half_within=20)
+    check_recorded_search(MUTANTS, RECORDED, bugs_min=20, half_within=20)
 
 
 @pytest.mark.parametrize("mutant", CONTROLS, ids=lambda mutant: mutant.name)
 def test_a_benign_change_does_not_alarm(mutant: Mutant) -> None:
-    """A checker that cries wolf is worse than none. [N6]"""
+    """A checker with false alarms is worse than none. [N6]"""
     assert search(mutant, seeds_max=BENIGN_SEEDS).seed is None
 
 

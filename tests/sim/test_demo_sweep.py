@@ -17,7 +17,7 @@ SEED = 1
 
 
 def _outcome(world: World) -> object:
-    """The total and what is left to do; not revisions and times, which a detour may change."""
+    """The total and the intents left; not revisions and times, which retries may change."""
     clients = [c.machine for c in world.cells.values() if isinstance(c.machine, Client)]
     total = decode(world.stores["store"].keyspace.get(PREFIX + "a")).total
     return total, [client.memory.todo for client in clients]
@@ -60,7 +60,7 @@ def test_a_fault_at_any_point_leads_to_the_undisturbed_end(kind: str, least: int
 
 @pytest.mark.parametrize("name", ["number-forgotten-on-restart", "operation-not-remembered"])
 def test_a_sweep_of_crashes_finds_planted_bugs_without_luck(name: str) -> None:
-    """What a crash brings out, some point of the sweep does. [N6]"""
+    """Some point of the sweep finds every bug that a crash exposes. [N6]"""
     mutant: Mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
     with mutant.planted():
         points = _points()

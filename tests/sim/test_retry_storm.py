@@ -1,8 +1,8 @@
-"""The retry storm: its sentences are true, and each becomes untrue of a plane with a bug.
+"""The retry storm: its sentences are true, and each becomes untrue with a planted bug.
 
-It takes seconds for each seed, so that the default run plays one, and the three bugs that it is
-about. HOLDFAST_STORM_LONG=1, as `make storm-long` sets it, plays more seeds, the other bugs, and
-5,000 agents.
+Each seed takes seconds, so the default run has one seed and the three most important bugs.
+HOLDFAST_STORM_LONG=1, as `make storm-long` sets it, adds more seeds, the other bugs, and 5,000
+agents.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SEEDS = 12
 # Failed once; docs/simulator.md says why.
 FAILED_ONCE = 15
 only_long = pytest.mark.skipif(
-    not os.environ.get("HOLDFAST_STORM_LONG"), reason="takes minutes: make storm-long plays it"
+    not os.environ.get("HOLDFAST_STORM_LONG"), reason="takes minutes: run make storm-long"
 )
 
 
@@ -37,7 +37,7 @@ def play(name: str, seed: int) -> None:
         print(outcome.describe())
 
 
-def is_found(bug: Bug) -> None:
+def check_found(bug: Bug) -> None:
     with bug.mutant.planted():
         played = perform(find(bug.mutant.scenario), 0)
     (outcome,) = (it for it in played.outcomes if it.name == bug.sentence)
@@ -47,14 +47,14 @@ def is_found(bug: Bug) -> None:
 
 
 def test_a_plane_lives_through_a_retry_storm() -> None:
-    """Leases first, few retries, no metastable state, well within 60 s. [E6, I1, N3, SC14]"""
+    """Leases first, few retries, no metastable state, recovery in 60 s. [E6, I1, N3, SC14]"""
     play(SMALL, 0)
 
 
 @pytest.mark.parametrize("bug", some_of(reversed(FIRST), 3), ids=lambda bug: bug.sentence)
 def test_a_storm_shows_what_it_is_about(bug: Bug) -> None:
     """No budget for retries, no jitter, leases not first: each breaks its sentence. [N6, SC14]"""
-    is_found(bug)
+    check_found(bug)
 
 
 @only_long
@@ -62,7 +62,7 @@ def test_a_storm_shows_what_it_is_about(bug: Bug) -> None:
 @pytest.mark.parametrize("bug", OTHERS, ids=lambda bug: bug.sentence)
 def test_every_other_sentence_of_the_storm_can_become_untrue(bug: Bug) -> None:
     """A check that cannot fail is a defect. [N6, SC14]"""
-    is_found(bug)
+    check_found(bug)
 
 
 def test_every_sentence_of_the_storm_has_a_bug() -> None:

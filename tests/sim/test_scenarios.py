@@ -1,4 +1,4 @@
-"""The worked examples: every sentence is true of every seed, and each can become untrue."""
+"""The worked examples: every sentence is true for every seed, and each can become untrue."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.sim.scenarios.incident_bugs import INCIDENT_BUGS, SC4, SC6, SC13
 
 BUGS = (*FIRST_BUGS, *INCIDENT_BUGS)
 SEEDS = scaled(3, 20)
-# Those with a dozen nodes, or many rounds, take longer: `holdfast sim run` plays more of them.
+# Examples with a dozen nodes, or many rounds, take longer: `holdfast sim run` runs more seeds.
 SEEDS_OF = {SC4: 2, SC6: 2, SC13: 2}
-# The bug hits the sentence on one of so many seeds; which one, the seed decides.
+# The bug makes the sentence untrue with one of this many seeds.
 BUG_SEEDS = 6
 
 EXAMPLES = [name for name in NAMES if name.is_example and not name.is_long]
@@ -32,7 +32,7 @@ EXAMPLES = [name for name in NAMES if name.is_example and not name.is_long]
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda name: name.name)
 def test_every_sentence_of_a_worked_example_is_true(example) -> None:  # type: ignore[no-untyped-def]
-    """With evidence for each, on every seed.
+    """Each sentence has evidence, with every seed.
 
     [C3, C4, D1, D2, E1, F5, F6, H2, H4, H5, H6, I3, I4, K2, K3, M2, M3, N1.2, N4, N5,
     SC1, SC2, SC3, SC4, SC6, SC7, SC8, SC13, SC15]
@@ -49,7 +49,7 @@ def test_every_sentence_of_a_worked_example_is_true(example) -> None:  # type: i
 def test_a_sentence_is_untrue_of_a_plane_with_a_bug(
     bug: Bug, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By itself: no law of the stage helps it. [N6]"""
+    """The sentence finds the bug by itself, with no invariant beside it. [N6]"""
     monkeypatch.setattr(ExamplePlane, "has_invariants", False)
     scenario = find(bug.mutant.scenario)
     with bug.mutant.planted():
@@ -74,7 +74,7 @@ def test_every_sentence_has_a_bug_that_makes_it_untrue() -> None:
 
 @pytest.mark.parametrize("example", some_of(EXAMPLES, 8), ids=lambda name: name.name)
 def test_a_seed_of_an_example_means_the_same_run(example) -> None:  # type: ignore[no-untyped-def]
-    """Whatever else is written down about it. [N6]"""
+    """A run depends only on its seed. [N6]"""
     scenario = find(example.scenario)
     assert run(scenario, 7).digest == run(scenario, 7).digest
     assert run(scenario, 7).digest != run(scenario, 8).digest
@@ -131,7 +131,7 @@ def test_the_command_repeats_a_saved_run(
     file = tmp_path / "saved.json"
     plan = Plan(faults_ms=1_000, settle_ms=1_000)
     campaign.save(campaign.Artifact(example.scenario, 0, plan), file)
-    # So short a run has no time for any of it.
+    # The run is too short for the example.
     assert main(["sim", "replay", str(file)]) == 1
     assert "sc2.refused broken" in capsys.readouterr().out
     file.write_text("{}")

@@ -1,4 +1,4 @@
-"""For each sentence of the worked examples a bug of which that very sentence becomes untrue."""
+"""Planted bugs: for each sentence of the worked examples one that makes it untrue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SC7, SC8, SC15 = "sc7-leader-change", "sc8-one-free-slot", "sc15-lost-wakeup"
 
 
 class Bug(msgspec.Struct, frozen=True):
-    """Which sentence of which example finds it."""
+    """A planted bug, and the sentence of an example that finds it."""
 
     example: str
     sentence: str
@@ -34,11 +34,13 @@ def bug(example: str, sentence: str, mistake: str, *plants: Plant) -> Bug:
     return Bug(example, sentence, Mutant(sentence, mistake, find_entry(example).scenario, plants))
 
 
-# A scheduler that asked its own picture of a quota would not send what was just refused for it.
-UNASKED = swap(PROPOSE + "queue.quota_usage:QuotaUsage.room", lambda *asked: (asked[-1], None))
-NO_WORDS = swap(PROPOSE + "queue.pending_reasons:Notices.say", lambda *_: None)
-# Of the rule and of the table that is made of it.
-DOUBTED_NODES_TAKE_WORK = (
+# A scheduler that checks the quota in its cache does not repeat a bind refused for it.
+QUOTA_NOT_CHECKED = swap(
+    PROPOSE + "queue.quota_usage:QuotaUsage.room", lambda *asked: (asked[-1], None)
+)
+NO_REASON_WRITTEN = swap(PROPOSE + "queue.pending_reasons:Notices.say", lambda *_: None)
+# Both the rule and the table that is derived from it.
+SUSPECT_NODES_TAKE_WORK = (
     rewrite(
         MODEL + "placement.placement_rules:gate_refusal",
         "gate.phase is not NodePhase.READY",
@@ -46,7 +48,7 @@ DOUBTED_NODES_TAKE_WORK = (
     ),
     swap(PROPOSE + "filters.readiness:_CODES", np.zeros(64, np.uint8)),
 )
-# In this story the node is silent for a while, and not for long enough to be marked.
+# In this example the node is silent, but not for long enough to be marked.
 MARKED_AT_ONCE = rewrite(
     CORRECT + "nodes.controller:NodesController._due",
     "if silence_ms >= mark_ms and phase is NodePhase.SUSPECT:",
@@ -58,10 +60,10 @@ LOST_MEANS_FAILED = rewrite(
     "return BindOutcome.UNDONE\n",
 )
 OWNERS_IGNORED = swap(MODEL + "ledger:DeviceSlot.left", property(lambda _slot: 1000))
-REFUSED_AND_FORGOTTEN = swap(
+NOT_QUEUED_AGAIN = swap(
     PROPOSE + "queue.scheduling_queue:SchedulingQueue.again", lambda _queue, _entry: None
 )
-NOTHING_GIVEN_BACK = rewrite(
+NOTHING_RELEASED = rewrite(
     COMMIT + "ledgers.charges:release_binding",
     "return_node(draft, binding.node, held, replica)",
     "pass",
@@ -79,15 +81,15 @@ BUGS = (
         ),
         swap(COMMIT + "ledgers.charges:refund_tenant", lambda *_: None),
     ),
-    bug(SC1, "sc1.says-why", "nobody writes down why a replica waits", NO_WORDS),
-    bug(SC1, "sc1.one-bind", "a node whose heartbeat is late takes work", *DOUBTED_NODES_TAKE_WORK),
+    bug(SC1, "sc1.says-why", "the reason why a replica waits is not written", NO_REASON_WRITTEN),
+    bug(SC1, "sc1.one-bind", "a node whose heartbeat is late takes work", *SUSPECT_NODES_TAKE_WORK),
     bug(
         SC1,
         "sc1.next-candidate",
-        "after a refusal the scheduler waits for news of the replica instead of trying another",
+        "after a refusal the scheduler waits for a change of the replica and tries no other node",
         swap(PROPOSE + "binder:reaction_to", lambda _reason: RefusalReaction.AWAIT_CHANGE),
     ),
-    bug(SC1, "sc1.one-owner", "the owners of a device are not looked at", OWNERS_IGNORED),
+    bug(SC1, "sc1.one-owner", "the owners of a device are not checked", OWNERS_IGNORED),
     bug(
         SC2,
         "sc2.refused",
@@ -97,28 +99,28 @@ BUGS = (
     bug(
         SC2,
         "sc2.names-revisions",
-        "a refusal does not say on what the proposal rested",
+        "a refusal does not name the revision of the proposal",
         swap(COMMIT + "lifecycle.bind:_with_seen", lambda _draft, _request, refusal: refusal),
     ),
-    bug(SC2, "sc2.elsewhere", "whoever was refused is forgotten", REFUSED_AND_FORGOTTEN),
+    bug(SC2, "sc2.elsewhere", "a refused replica is not queued again", NOT_QUEUED_AGAIN),
     bug(
         SC2,
         "sc2.drain-ends",
-        "what was stopped keeps its place",
+        "a released replica keeps its ordinal",
         rewrite(MODEL + "placement.vacancy:vacates", "state is State.RELEASED", "False"),
     ),
-    bug(SC3, "sc3.read-by-operation", "a lost answer means that it failed", LOST_MEANS_FAILED),
+    bug(SC3, "sc3.read-by-operation", "a lost answer counts as a failed bind", LOST_MEANS_FAILED),
     bug(
         SC3,
         "sc3.bound-published",
-        "a bind leaves the word of waiting where it was",
+        "a bind leaves the pending reason in the status",
         rewrite(COMMIT + "lifecycle.bind:_bind", "pending=None,", ""),
     ),
-    bug(SC3, "sc3.no-second", "a lost answer means that it failed", LOST_MEANS_FAILED),
+    bug(SC3, "sc3.no-second", "a lost answer counts as a failed bind", LOST_MEANS_FAILED),
     bug(
         SC3,
         "sc3.count-stays",
-        "a node is marked once it is suspected, and what nothing is heard of is replaced",
+        "a Suspect node is marked at once, and replicas in state Unknown are replaced",
         MARKED_AT_ONCE,
         rewrite(
             MODEL + "placement.vacancy:vacates",
@@ -130,12 +132,12 @@ BUGS = (
         SC3,
         "sc3.node-spared",
         "a node whose heartbeat is late takes work",
-        *DOUBTED_NODES_TAKE_WORK,
+        *SUSPECT_NODES_TAKE_WORK,
     ),
     bug(
         SC3,
         "sc3.not-destroyed",
-        "a node is marked once it is suspected, and fenced at once",
+        "a Suspect node is marked and fenced at once",
         MARKED_AT_ONCE,
         rewrite(
             CORRECT + "nodes.controller:NodesController._fence",
@@ -143,24 +145,24 @@ BUGS = (
             "wait_ms = 0",
         ),
     ),
-    bug(SC3, "sc3.retrying", "nobody writes down why a replica waits", NO_WORDS),
+    bug(SC3, "sc3.retrying", "the reason why a replica waits is not written", NO_REASON_WRITTEN),
     bug(
         SC3,
         "sc3.backs-off",
-        "what was lost is sent again at once",
+        "a bind whose answer was lost is sent again at once",
         rewrite(PROPOSE + "bind_operation:Course.pause", "int(pause_ms * (0.5 + jitter / 2))", "0"),
     ),
     bug(
         SC3,
         "sc3.fresh-candidate",
-        "the first choice is insisted on, and a cordon is no hindrance",
+        "the scheduler keeps its first choice, and cordons are ignored",
         swap(PROPOSE + "bind_operation:SENDS_MAX", 1_000),
         rewrite(MODEL + "placement.placement_rules:gate_refusal", "if gate.cordoned:", "if False:"),
     ),
     bug(
         SC3,
         "sc3.one-in-the-end",
-        "what was lost three times is given up",
+        "a bind that was lost three times is given up",
         rewrite(
             PROPOSE + "binder:Binder._absent",
             "self._pause(entry, SCHEDULING_RETRYING, message, now)",
@@ -170,7 +172,7 @@ BUGS = (
     bug(
         SC7,
         "sc7.epochs",
-        "a takeover does not count",
+        "a takeover does not raise the epoch",
         handler(
             AcquireLease,
             COMMIT + "leases:acquire",
@@ -181,13 +183,13 @@ BUGS = (
     bug(
         SC7,
         "sc7.stale-epoch",
-        "a former leader is told what became of the replica, not that it leads no more",
+        "a former leader gets the state of the replica as refusal reason, not StaleEpoch",
         swap(COMMIT + "leases:former_holder_refusal", lambda _d, _c, _t, refusal: refusal),
     ),
     bug(
         SC7,
         "sc7.kept",
-        "epochs are not looked at, and the new leader is slow",
+        "epochs are not checked, and the new leader is slow",
         rewrite(
             COMMIT + "lifecycle.bind:_bind",
             "term_refusal(draft, context, request.term)\n",
@@ -202,48 +204,48 @@ BUGS = (
     bug(
         SC7,
         "sc7.not-repeated",
-        "a scheduler looks for places for what has one",
+        "a scheduler schedules replicas that are bound",
         rewrite(PROPOSE + "scheduler:is_waiting", "return is_pending and", "return"),
     ),
-    bug(SC8, "sc8.one-gpu", "the owners of a device are not looked at", OWNERS_IGNORED),
+    bug(SC8, "sc8.one-gpu", "the owners of a device are not checked", OWNERS_IGNORED),
     bug(
         SC8,
         "sc8.one-cpu",
-        "what is taken of a node is not looked at",
+        "the used capacity of a node is not checked",
         rewrite(MODEL + "placement.fit:shortage", "units <= free", "True"),
     ),
     bug(
         SC8,
         "sc8.one-quota",
-        "a tenant's limit is not looked at",
+        "a tenant's quota is not checked",
         swap(MODEL + "allowance:quota_refusal", lambda *_: None),
     ),
     bug(
         SC8,
         "sc8.learns",
-        "whatever it was refused for, another node is tried at once",
+        "after any refusal another node is tried at once",
         swap(PROPOSE + "binder:reaction_to", lambda _reason: RefusalReaction.ANOTHER_NODE),
-        UNASKED,
+        QUOTA_NOT_CHECKED,
     ),
     bug(
         SC8,
         "sc8.requeues",
-        "whoever waits is never given another turn",
+        "waiting replicas are never woken",
         swap(PROPOSE + "queue.scheduling_queue:SchedulingQueue.wake", lambda *_: None),
     ),
-    bug(SC8, "sc8.explains", "nobody writes down why a replica waits", NO_WORDS),
-    bug(SC8, "sc8.nothing-leaks", "what is released stays taken", NOTHING_GIVEN_BACK),
+    bug(SC8, "sc8.explains", "the reason why a replica waits is not written", NO_REASON_WRITTEN),
+    bug(SC8, "sc8.nothing-leaks", "released capacity stays charged", NOTHING_RELEASED),
     bug(
         SC15,
         "sc15.woken",
-        "news wake nobody",
+        "watch events wake no replica",
         swap(PROPOSE + "queue.queueing_hints:QueueingHints.after_changes", lambda *_: None),
         swap(PROPOSE + "queue.queueing_hints:QueueingHints.after_releases", lambda *_: None),
     ),
     bug(
         SC15,
         "sc15.zero",
-        "what a list shows is counted as missed, also when it was told",
+        "every listed change counts as missed, also when the watch delivered it",
         rewrite(
             OBSERVE + "reflector:Reflector.take_resync",
             "self.resync_revision = event.revision",
@@ -253,7 +255,7 @@ BUGS = (
     bug(
         SC15,
         "sc15.found",
-        "there is no resync, neither of the picture nor of the queue",
+        "there is no resync, neither of the cache nor of the queue",
         rewrite(
             OBSERVE + "cache:Cache._next_resync_ms",
             "now.monotonic_ms +",
@@ -268,7 +270,7 @@ BUGS = (
     bug(
         SC15,
         "sc15.counted",
-        "what only a list showed is not counted",
+        "changes that only a list found are not counted",
         rewrite(OBSERVE + "reflector:Reflector.take_resync", "self.missed += len(found)", "pass"),
         rewrite(
             OBSERVE + "reflector:Reflector.take", "self.missed += len(self._unconfirmed)", "pass"

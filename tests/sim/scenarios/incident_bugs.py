@@ -1,4 +1,4 @@
-"""Bugs of which a sentence about stuck, lost or leaking things becomes untrue."""
+"""Planted bugs for the sentences about stuck replicas, lost nodes and leaks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STUCK = (
     bug(
         SC4,
         "sc4.quota",
-        "what the quota's ledger says is not asked",
+        "the explanation does not read the quota ledger",
         rewrite(
             EXPLAIN + "feasible_nodes:find_feasible_nodes",
             "quota=_quota(stored, replica, cohort)",
@@ -40,19 +40,19 @@ STUCK = (
     bug(
         SC4,
         "sc4.unseen",
-        "silence of an agent is never taken for an answer",
+        "the explanation never concludes from an agent's missing report",
         rewrite(EXPLAIN + "on_node:_unseen", "or not is_later", "or True"),
     ),
     bug(
         SC4,
         "sc4.unpropagated",
-        "an agent does not say what it has no acknowledgement for",
+        "an agent does not list its unacknowledged reports",
         swap(AGENT + "replica_workers:ReplicaWorkers.unsaid", lambda _workers: ProgressNotes()),
     ),
     bug(
         SC4,
         "sc4.fence",
-        "the fence is promised for when work has to stop",
+        "the deadline given for the fence is that of the self-stop",
         rewrite(
             EXPLAIN + "node_contact:_marked",
             "after(max(begun), wait_ms)",
@@ -62,7 +62,7 @@ STUCK = (
     bug(
         SC4,
         "sc4.stale",
-        "what a scheduler last said is taken for what is so",
+        "a scheduler's last pending reason is taken as current",
         rewrite(
             EXPLAIN + "unplaced:diagnose_pending", "is_free = bool(found.node)", "is_free = False"
         ),
@@ -70,13 +70,13 @@ STUCK = (
     bug(
         SC4,
         "sc4.evidence",
-        "an answer does not say on what it rests",
+        "an answer does not include its evidence",
         rewrite(EXPLAIN + "explain_replica:explain", "*found.signs, ", ""),
     ),
     bug(
         SC4,
         "sc4.goes-on",
-        "an agent does not look whether news were lost",
+        "an agent never resyncs",
         swap(AGENT + "agent:RESYNC_MS", 10**9),
     ),
 )
@@ -96,7 +96,7 @@ LOST = (
     bug(
         SC6,
         "sc6.not-before",
-        "work on a marked node is declared gone, and the commit does not ask for a fence either",
+        "work on a marked node is declared failed, and the commit does not require a fence",
         swap(CORRECT + "repair:_GONE", (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)),
         rewrite(
             COMMIT + "lifecycle.transition_proofs:_fence_refusal",
@@ -113,13 +113,13 @@ LOST = (
     bug(
         SC6,
         "sc6.one-after",
-        "work whose node was fenced is left to itself",
+        "work on a fenced node is never declared failed",
         swap(CORRECT + "repair:RepairController._ended", lambda *_: ReconcilePlan()),
     ),
     bug(
         SC6,
         "sc6.no-resurrection",
-        "a node begins its new life while work of the old one runs",
+        "a node registers again while work from before the fence runs",
         NO_DEADLINE,
         swap(AGENT + "replica_workers:ReplicaWorkers.has_strays", property(lambda _workers: False)),
         swap(AGENT + "replica_workers:ReplicaWorkers.halt_strays", lambda *_: None),
@@ -127,7 +127,7 @@ LOST = (
     bug(
         SC6,
         "sc6.keep",
-        "work that is to be kept is started with a deadline like any other",
+        "work of policy keep is started with a deadline like any other",
         rewrite(
             AGENT + "next_step:_launch", "None if is_kept else view.deadline_ms", "view.deadline_ms"
         ),
@@ -135,7 +135,7 @@ LOST = (
     bug(
         SC6,
         "sc6.a-second-before",
-        "a node that is heard again keeps its mark, and is not fenced either",
+        "a node that renews again keeps its mark, and is not fenced either",
         rewrite(
             CORRECT + "nodes.controller:NodesController._due",
             "return self._fence(view, node, timing, is_heard, now_ms)",
@@ -145,7 +145,7 @@ LOST = (
     bug(
         SC6,
         "sc6.brake",
-        "nodes are given up however many of their zone are silent",
+        "nodes are marked however many of their zone are silent",
         swap(CORRECT + "nodes.disruption_limits:SILENT_PERCENT_MAX", 101),
     ),
 )
@@ -154,7 +154,7 @@ LEAKING = (
     bug(
         SC13,
         "sc13.expired",
-        "what is held is held for ever",
+        "a reservation never expires",
         rewrite(
             CORRECT + "garbage.controller:_over_in_ms",
             "return held_left_ms(obj, waits, LATE_MS, now)",
@@ -164,7 +164,7 @@ LEAKING = (
     bug(
         SC13,
         "sc13.ownerless",
-        "nobody looks for those whose owner is gone",
+        "objects without an owner are not collected",
         rewrite(
             CORRECT + "garbage.controller:GarbageController.reconcile",
             "bool(owners) and not any(is_there(view, obj, it) for it in owners)",
@@ -174,13 +174,13 @@ LEAKING = (
     bug(
         SC13,
         "sc13.finalizer",
-        "nobody tells what a deletion waits for",
+        "no event says what a deletion waits for",
         swap(CORRECT + "events.overdue:_held", lambda *_: ()),
     ),
     bug(
         SC13,
         "sc13.dead-nodes",
-        "what ran on a dead node is ended without a word of why",
+        "replicas on a dead node are ended without evidence",
         rewrite(
             CORRECT + "repair:RepairController._move",
             "        evidence,\n",
@@ -190,7 +190,7 @@ LEAKING = (
     bug(
         SC13,
         "sc13.progress",
-        "one owner that is gone is enough to collect, and the commit takes it",
+        "one missing owner is enough to collect an object, and the commit accepts it",
         rewrite(
             CORRECT + "garbage.controller:GarbageController.reconcile",
             "not any(is_there(view, obj, it) for it in owners)",

@@ -1,4 +1,4 @@
-"""For each sentence of the retry storm a bug of which that very sentence becomes untrue."""
+"""Planted bugs: for each sentence of the retry storm one that makes it untrue."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ AGENT, COMMIT = "holdfast.agent.", "holdfast.commit."
 CORRECT, OBSERVE = "holdfast.correct.", "holdfast.observe."
 
 
-def _all_alike(identity: Identity, errand: Any) -> Flow:
-    """Everybody is somebody's program."""
+def _classify_as_tenant(identity: Identity, errand: Any) -> Flow:
+    """Classify every client as a program of a tenant."""
     tenant = identity.tenants[0] if identity.tenants else identity.name.split(":")[1]
     return Flow(RequestClass.TENANT, tenant, identity.name)
 
 
-def _unheard_ms(evidence: NodeSilence, node: str, since_ms: int, now_ms: int) -> int:
-    """All the time in which we heard nothing of it, though we may have been deaf ourselves."""
+def _time_since_heartbeat_ms(evidence: NodeSilence, node: str, since_ms: int, now_ms: int) -> int:
+    """The time since the last heartbeat, also when the servers could not receive any."""
     return now_ms - max(evidence.heard_ms(node) or 0, since_ms)
 
 
-LEASES_NOT_FIRST = swap(COMMIT + "flow.request_classes:classify", _all_alike)
+LEASES_NOT_FIRST = swap(COMMIT + "flow.request_classes:classify", _classify_as_tenant)
 NO_RETRY_BUDGET: tuple[Plant, ...] = (
     swap(AGENT + "heartbeats:NodeHeartbeats._may_repeat", lambda _heartbeats: True),
     swap(OBSERVE + "retry:Budget.spend", lambda _budget, _now_ms: True),
 )
-# Whoever failed together comes back together.
+# Clients that fail together retry together.
 NO_JITTER: tuple[Plant, ...] = (
     rewrite(OBSERVE + "cache:Cache._reopen_later", "(0.5 + self._rng.random() / 2)", "1"),
     rewrite(OBSERVE + "retry:RetryPolicy.pause", "int(rng.random() * full / 2)", "0"),
@@ -43,7 +43,7 @@ NO_JITTER: tuple[Plant, ...] = (
     ),
 )
 
-# Each server finds the queue of the others, and lets more in for it.
+# Each server takes the queue of the others for a slow store, and admits more.
 QUEUE_TAKEN_FOR_SLOWNESS: tuple[Plant, ...] = (
     swap(COMMIT + "flow.concurrency_limit:ALONE_MAX_MS", MEASURED_MAX_MS),
     swap(COMMIT + "flow.concurrency_limit:SCALE_MIN", FEW_SCALE),
@@ -54,11 +54,16 @@ QUEUE_TAKEN_FOR_SLOWNESS: tuple[Plant, ...] = (
     ),
 )
 
-# These three are what the storm is about; the default run plays them.
+# These three are the point of the storm; the default run includes them.
 FIRST = (
-    bug(SMALL, "sc14.leases", "renewals and leases wait in line with all others", LEASES_NOT_FIRST),
-    bug(SMALL, "sc14.retries", "whoever fails tries again, without a budget", *NO_RETRY_BUDGET),
-    bug(SMALL, "sc14.spread", "pauses are not left to chance", *NO_JITTER),
+    bug(
+        SMALL,
+        "sc14.leases",
+        "renewals and leases wait in the queue with all other requests",
+        LEASES_NOT_FIRST,
+    ),
+    bug(SMALL, "sc14.retries", "clients retry without a budget", *NO_RETRY_BUDGET),
+    bug(SMALL, "sc14.spread", "pauses have no jitter", *NO_JITTER),
 )
 OTHERS: tuple[Bug, ...] = (
     bug(
@@ -80,7 +85,7 @@ OTHERS: tuple[Bug, ...] = (
     bug(
         SMALL,
         "sc14.recovered",
-        "what waits for servers is not told when they are back, and waits for minutes",
+        "work that waits for servers is not woken when they return, and waits for minutes",
         swap(
             AGENT + "replica_workers:ReplicaWorkers.servers_heard", lambda _workers, _now_ms: None
         ),
@@ -89,7 +94,7 @@ OTHERS: tuple[Bug, ...] = (
     bug(
         SMALL,
         "sc14.normal",
-        "seats are not given back until somebody waits in vain",
+        "seats are not released after a request",
         rewrite(
             COMMIT + "flow.flow_control:FlowController.leave", "lane.executing -= 1\n", "pass\n"
         ),
@@ -104,8 +109,8 @@ OTHERS: tuple[Bug, ...] = (
     bug(
         SMALL,
         "sc14.unfenced",
-        "who does not listen takes all nodes for silent and gives them up, however many there are",
-        swap(CORRECT + "nodes.silence:NodeSilence.silence_ms", _unheard_ms),
+        "a controller without heartbeats takes all nodes for silent and marks them without limit",
+        swap(CORRECT + "nodes.silence:NodeSilence.silence_ms", _time_since_heartbeat_ms),
         swap(CORRECT + "nodes.silence:NodeSilence.is_listening", lambda *_: True),
         swap(CORRECT + "nodes.disruption_limits:DisruptionLimits.weigh", lambda *_: ""),
         swap(CORRECT + "nodes.disruption_limits:DisruptionLimits.admits", lambda *_: True),

@@ -1,8 +1,8 @@
-"""The worked examples, each played by the production machines under virtual time.
+"""The worked examples, each run by the production machines under virtual time.
 
-One file per example: who is there, what befalls them at which moment, and every sentence that must
-be true in the end. `stage` builds the plane, `cues` lets something happen at the very moment when
-it hurts, `story` writes down what was asked, answered and committed, `expecting` judges the
-sentences by it. The seed draws all the rest: how long messages take, who is faster, by how much
-somebody is late. `holdfast sim run NAME` plays one.
+One file per example: its components, its faults with their exact moments, and every sentence that
+must be true at the end. `example_plane` builds the plane, `cues` triggers faults at the moment
+where they matter most, `run_log` records requests, answers and commits, and `sentences` checks the
+sentences against that log. The seed draws everything else: message delays, which component is
+faster, how late something is. `holdfast sim run NAME` runs one example.
 """

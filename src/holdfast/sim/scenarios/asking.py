@@ -1,7 +1,7 @@
-"""Asking why a replica is not further, on a stage: as a server would, from what the plane has.
+"""Explains in a simulated plane why a replica makes no progress, as a server would.
 
-The records of the store, what each server heard of agents, what components would say of themselves,
-and the last decisions. Nothing of the world's own truth goes into it.
+The explanation uses the store's records, the heartbeats that each server received, the pulses of
+the components, and the last decisions. It uses no ground truth of the simulated world.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ from holdfast.store.memory import Keyspace
 
 
 class ExplanationGiven(msgspec.Struct, frozen=True):
-    """A fact: somebody asked about a replica, and this is the answer."""
+    """A fact: the explanation that was given for a replica."""
 
     about: str
     asked_ms: int
     answer: Explanation
 
     def __repr__(self) -> str:
-        say = self.answer.finding
-        until = f" by {say.deadline:%H:%M:%S}" if say.deadline is not None else ""
-        who = f"{say.owner}{until}" if say.owner else "nobody"
-        return f"why is {self.answer.name} not further? {say.leg}, {say.why}: next moves {who}"
+        finding = self.answer.finding
+        until = f" by {finding.deadline:%H:%M:%S}" if finding.deadline is not None else ""
+        who = f"{finding.owner}{until}" if finding.owner else "nobody"
+        cause = f"{finding.leg}, {finding.why}"
+        return f"why is {self.answer.name} not further? {cause}: next moves {who}"
 
 
 def explain_now(
@@ -60,7 +61,7 @@ def explain_now(
     timing: FenceTiming,
     decisions: Mapping[str, Decision],
 ) -> Explanation | None:
-    """What is known of a replica by its key; None if there is none."""
+    """The explanation for the replica with this key; None if there is no such replica."""
     read = _read(keyspace, [(key, key + "\0")])
     replica = read.get(key)
     if not isinstance(replica, Replica):
@@ -78,7 +79,7 @@ def explain_now(
         _read(keyspace, wanted),
         timing,
         siblings=siblings_of(_read(keyspace, [siblings_range(replica)]), replica),
-        heard=tuple(_heard(world)),
+        heard=tuple(_heartbeat_reports(world)),
         pulses=tuple(_pulses(world)),
         decision=decisions.get(replica.metadata.uid),
     )
@@ -95,8 +96,8 @@ def _servers(world: World) -> Iterable[Cell]:
     return (it for it in world.cells.values() if isinstance(it.machine, SimServer))
 
 
-def _heard(world: World) -> Iterable[HeartbeatReport]:
-    """What each server that works would answer controller:nodes."""
+def _heartbeat_reports(world: World) -> Iterable[HeartbeatReport]:
+    """What each working server would answer to controller:nodes."""
     for cell in _servers(world):
         if not cell.ready:
             continue
@@ -108,8 +109,8 @@ def _heard(world: World) -> Iterable[HeartbeatReport]:
 
 
 def _pulses(world: World) -> Iterable[Pulses]:
-    """What each component that works would say of itself."""
-    felt: list[ReceivedPulse] = []
+    """The pulse that each working component would send."""
+    received: list[ReceivedPulse] = []
     for cell in world.cells.values():
         machine: Any = cell.machine
         while machine is not None and not isinstance(machine, ControllerRunner | Scheduler):
@@ -119,8 +120,8 @@ def _pulses(world: World) -> Iterable[Pulses]:
         now = cell.host.clock.instant(world.now_us)
         beats = machine.beats(now) if isinstance(machine, ControllerRunner) else (_beat(machine),)
         pulse = Pulse(cell.name, beats, picture_ms=max(0, machine.cache.age_ms(now)))
-        felt.append(ReceivedPulse(str(cell.identity), 0, pulse))
-    yield Pulses("stage", 1 << 20, tuple(felt))
+        received.append(ReceivedPulse(str(cell.identity), 0, pulse))
+    yield Pulses("stage", 1 << 20, tuple(received))
 
 
 def _beat(machine: Scheduler) -> Beat:

@@ -1,6 +1,6 @@
-"""Something happens at the very moment when it hurts: as soon as the story has come so far.
+"""Triggers actions at exact moments: as soon as a matching entry appears in the run log.
 
-Faults by the clock hit a certain interleaving by luck; a cue hits it by every seed.
+Faults at fixed times hit a certain interleaving by luck; a cue hits it on every seed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from holdfast.sim.plan import Fault, Prompted
 from holdfast.sim.scenarios.run_log import LogEntry, RunLog
 from holdfast.sim.world import World
 
-# Whether what was just written into the story is the moment.
+# Whether a new log entry is the moment to act.
 When = Callable[[LogEntry], bool]
 Then = Callable[[World], None]
 
 
 class Cues(Checker):
-    """Looks at what is new in the story, and lets happen what waits for it, a few times each."""
+    """Reads new log entries, and runs the actions that wait for them, each a few times."""
 
     def __init__(self, log: RunLog) -> None:
         self._log = log
@@ -30,31 +30,31 @@ class Cues(Checker):
         self._waiting.append((when, then, times))
 
     def on_fact(self, world: World, fact: Any) -> None:
-        self._look(world)
+        self._read_new(world)
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        self._look(world)
+        self._read_new(world)
 
-    def _look(self, world: World) -> None:
-        moments = self._log.entries
-        while self._read < len(moments):
-            moment = moments[self._read]
+    def _read_new(self, world: World) -> None:
+        entries = self._log.entries
+        while self._read < len(entries):
+            entry = entries[self._read]
             self._read += 1
             for index, (when, then, times) in enumerate(self._waiting):
-                if times and when(moment):
+                if times and when(entry):
                     self._waiting[index] = (when, then, times - 1)
-                    # As an event of its own: a checker changes nothing in the midst of another.
-                    world.post(world.now_us, self._play, then, world)
+                    # As an event of its own: a checker must not change the world.
+                    world.post(world.now_us, self._run, then, world)
 
     @staticmethod
-    def _play(_number: int, then: Then, world: World) -> None:
+    def _run(_number: int, then: Then, world: World) -> None:
         then(world)
 
 
 def strike(
     world: World, kind: str, target: str, *, peer: str = "", for_ms: int = 0, amount: int = 0
 ) -> None:
-    """Strike with a fault at this very moment; it heals after its time."""
+    """Inject a fault now; it heals after its time."""
     found = world.faults.kinds[kind]
     world.note(f"cue {kind} {target} {peer} {amount}")
     if found.counted:
@@ -70,5 +70,5 @@ def _heal(_number: int, heal: Callable[[], None], _: None) -> None:
 
 
 def prompt(world: World, who: str, body: dict[str, Any]) -> None:
-    """Let somebody on the stage do something now."""
+    """Let a simulated user or client act now."""
     world.hand(world.cells[who], Prompted(body))

@@ -1,8 +1,8 @@
-"""The stage of a worked example: a whole plane of production machines, small and brisk.
+"""The plane of a worked example: a small and fast plane of production machines.
 
-Two servers over one store, a team of controllers, agents with their process tables; schedulers,
-nodes and people as the example needs them. Whatever an example is about, the laws of the other
-worlds hold on its stage: INV1 to INV7, INV11.
+It has two servers over one store, a controller runner, and agents with their process tables; each
+example adds schedulers, nodes and users as it needs them. The invariants of the other worlds hold
+in every example as well: INV1 to INV7, INV11.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ from holdfast.store.memory import Keyspace
 SERVER_NAMES = ("server-1", "server-2")
 OPERATOR_CELL = "patron"
 RIVAL_CELL = "rival"
-# A renewal every 4 s: a node is Suspect after 8 s of silence and marked after 14.
+# A renewal every 4 s: a node is Suspect 8 s after its last heartbeat and marked after 14 s.
 TIMING = FenceTiming(self_stop_after_ms=12_000, grace_ms=5_000, fence_after_ms=24_000)
 SUSPECT_MS, MARK_MS = 8_000, 14_000
 RESYNC_MS = 60_000
-# Everything that a plane needs to come up has happened by then.
+# By this time the plane is up.
 READY_MS = 10_000
 TENANTS = ("risk", "billing", "search", "fraud", "analytics")
 
@@ -88,8 +88,8 @@ def platform(quotas: dict[str, dict[str, str]]) -> tuple[Object, ...]:
 class ExamplePlane:
     """See the module's docstring. Call `ready` last.
 
-    `has_laws` False leaves the sentences alone on the stage: whoever shows that a sentence finds a
-    bug by itself does not want it found by a law before.
+    With `has_invariants` False only the sentences are checked: a test that shows that a sentence
+    finds a bug by itself must not have an invariant find it first.
     """
 
     has_invariants = True
@@ -101,7 +101,7 @@ class ExamplePlane:
         controllers: Callable[[], Sequence[Controller]] = core_controllers,
     ) -> None:
         self.world = world
-        # What the seed draws for the example itself: by how much somebody is late.
+        # Random values of the example itself, such as delays.
         self.rng: Random = world.rng("stage")
         self.keyspace = Keyspace()
         create_objects(self.keyspace, world.seed, platform(quotas or {}))
@@ -135,12 +135,12 @@ class ExamplePlane:
         self._decisions: dict[str, Decision] = {}
         world.performers[ArchiveRecord] = self._keep
 
-    # Who is there --------------------------------------------------------------------------------
+    # Components ----------------------------------------------------------------------------------
 
     def scheduler(
         self, name: str, *, scope: str = "", stall: tuple[int, Stall] | None = None
     ) -> Cell:
-        """A scheduler in a cell of its own name; `stall` as in `story.Door`."""
+        """A scheduler in a cell of its own name; `stall` as in `SchedulerTap`."""
         identity = f"system:scheduler:{name}"
         make: Callable[[Seat], Scheduler] = lambda seat: Scheduler(  # noqa: E731
             name, seat.rng, scope=scope, resync_ms=RESYNC_MS
@@ -158,7 +158,7 @@ class ExamplePlane:
         cpu: str = "8",
         gpus: int = 0,
     ) -> None:
-        """A node whose label `name` is its own name."""
+        """Add a node whose label `name` is its own name."""
         devices = tuple(
             Device(id=f"gpu-{number}", device_class="gpu", memory="40Gi") for number in range(gpus)
         )
@@ -185,32 +185,32 @@ class ExamplePlane:
             "drainer", lambda seat: DrainClient(seat, name), store="store", identity=name
         )
 
-    # What happens --------------------------------------------------------------------------------
+    # Acts and faults -----------------------------------------------------------------------------
 
     def act(self, at_ms: int, body: dict[str, Any], who: str = OPERATOR_CELL) -> None:
-        """Somebody does something at a time."""
+        """Schedule an act of a user."""
         self.world.follow(Plan(0, 0, acts=(Act(at_ms, who, body),)))
 
     def fault(self, at_ms: int, kind: str, target: str, **more: Any) -> None:
-        """A fault by the clock."""
+        """Schedule a fault."""
         self.world.faults.schedule(Fault(at_ms, kind, target, **more))
 
     def cue(self, when: When, then: Then, times: int = 1) -> None:
         self.cues.add(when, then, times)
 
     def at(self, at_ms: int, then: Then) -> None:
-        """Something else at a time."""
+        """Schedule any other action."""
         self.world.post(at_ms * 1000, lambda _number, _a, _b: then(self.world), None, None)
 
     def stored(self, cls: type[Found], namespace: str, name: str) -> Found:
-        """An object that is there before the run begins."""
+        """An object that exists before the run begins."""
         key = keys.object_key(kind_of_struct(cls), namespace, name)
         (record,) = self.keyspace.range(key, key + "\0").records
         found: Found = decode(key, record.value)
         return found
 
     def explain(self, about: str, replica: Replica) -> None:
-        """Somebody asks why a replica is not further; the answer is part of the story."""
+        """Explain why a replica makes no progress; the answer goes into the run log."""
         key, now_ms = keys.key_of(replica), self.world.now_us // 1000
         answer = explain_now(self.world, self.keyspace, key, TIMING, self._decisions)
         if answer is not None:
@@ -237,13 +237,13 @@ class ExamplePlane:
             None,
         )
 
-    def ready(self, expects: Sequence[Sentence]) -> None:
-        """Let the checkers in, the sentences before the laws: they say more."""
+    def ready(self, sentences: Sequence[Sentence]) -> None:
+        """Add the checkers, sentences before invariants: their messages say more."""
         records = tuple(self.keyspace.range("", keys.END).records)
         store_copy = self.store_copy
         store_copy.learn(records)
         world = self.world
-        world.check(store_copy, self.log, SentenceChecks(self.log, expects), self.cues)
+        world.check(store_copy, self.log, SentenceChecks(self.log, sentences), self.cues)
         if not self.has_invariants:
             return
         world.check(

@@ -1,6 +1,6 @@
-"""Who acts on the stage besides the product: its operator, a rival, and who empties nodes.
+"""The scripted clients of an example: its operator, a rival scheduler, and a drain client.
 
-They are hands: they look at the store and ask the servers, each act until it has an answer.
+They read the store and send requests to the servers, and repeat each act until it has an answer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def workload_act(
     node: str = "",
     keep: bool = False,
 ) -> dict[str, Any]:
-    """The act of making a workload, as JSON. `node` is the label of the only node that does."""
+    """The act of creating a workload, as JSON. `node` is the label of the only node allowed."""
     return {
         "do": "make",
         "name": name,
@@ -64,14 +64,14 @@ def workload_act(
 
 
 class SteadyClient(ScriptedClient):
-    """Acts on what it sees now and on nothing else: an example needs no whims."""
+    """A client without random decisions: it acts only on what it sees now."""
 
     def chance(self, one_in: int) -> bool:
         return False
 
 
 class OperatorClient(SteadyClient, RestingOperator):
-    """The operator of the stage: makes, scales, cordons, drains, by name."""
+    """The operator of the example: creates, scales, cordons and drains objects by name."""
 
     period_ms = 200
 
@@ -84,17 +84,17 @@ class OperatorClient(SteadyClient, RestingOperator):
             case "make":
                 return Create(_workload(act))
             case "scale":
-                return _scaled(snapshot, act["name"], act["replicas"])
+                return _scale(snapshot, act["name"], act["replicas"])
             case "free":
-                return _freed(snapshot, act["among"])
+                return _free_one(snapshot, act["among"])
             case "limit":
-                return _limited(snapshot, act["tenant"], act["hard"])
+                return _set_quota(snapshot, act["tenant"], act["hard"])
             case "child":
                 return _child(snapshot, act)
             case "delete":
                 return Remove("workloads", act["tenant"], act["name"])
             case _:
-                return _judged(snapshot, act)
+                return _change_node(snapshot, act)
 
 
 def _workload(act: dict[str, Any]) -> Workload:
@@ -117,29 +117,29 @@ def _workload(act: dict[str, Any]) -> Workload:
     return Workload(metadata, spec=WorkloadSpec(replicas=act["replicas"], template=template))
 
 
-def _scaled(snapshot: ObjectSnapshot, name: str, replicas: int) -> Update | None:
+def _scale(snapshot: ObjectSnapshot, name: str, replicas: int) -> Update | None:
     for workload in snapshot.all(Workload):
         if workload.name == name:
             return Update(_with(workload, replicas=replicas))
     return None
 
 
-def _freed(snapshot: ObjectSnapshot, among: list[str]) -> Update | None:
-    """Scale the one of these to nothing that has got its place."""
+def _free_one(snapshot: ObjectSnapshot, among: list[str]) -> Update | None:
+    """Scale down to zero the one of these workloads that holds the resource."""
     for replica in snapshot.all(Replica):
         if replica.spec.workload in among and replica.status.state in CHARGED:
-            return _scaled(snapshot, replica.spec.workload, 0)
+            return _scale(snapshot, replica.spec.workload, 0)
     return None
 
 
-def _limited(snapshot: ObjectSnapshot, tenant: str, hard: dict[str, str]) -> Update | None:
-    """Give a tenant another quota."""
+def _set_quota(snapshot: ObjectSnapshot, tenant: str, hard: dict[str, str]) -> Update | None:
+    """Change the quota of a tenant."""
     quota = snapshot.get(Quota, tenant, "default")
     return Update(_with(quota, hard=hard)) if quota is not None else None
 
 
 def _child(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Create | None:
-    """Make a Secret that belongs to several workloads."""
+    """Create a Secret that several workloads own."""
     named = [it for it in snapshot.all(Workload) if it.name in act["owners"]]
     if len(named) < len(act["owners"]):
         return None
@@ -150,7 +150,7 @@ def _child(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Create | None:
     return Create(Secret(metadata))
 
 
-def _judged(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Update | None:
+def _change_node(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Update | None:
     node = snapshot.get(Node, "", act["node"])
     if node is None:
         return None
@@ -165,7 +165,7 @@ def _with(obj: Object, **changes: Any) -> Object:
 
 
 class RivalScheduler(SteadyClient):
-    """A scheduler that is told which replica to put where, and does nothing else."""
+    """A scheduler that binds only the replicas and nodes that the example names."""
 
     period_ms = 200
     scope = "scheduler:rival"
@@ -194,6 +194,6 @@ class RivalScheduler(SteadyClient):
 
 
 class DrainClient(SteadyClient, ScriptedDrainController):
-    """Empties nodes that are drained, at once."""
+    """Empties drained nodes at once."""
 
     period_ms = 500

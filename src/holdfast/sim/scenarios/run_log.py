@@ -1,7 +1,7 @@
-"""What happened in a worked example, in order: the evidence by which its sentences are judged.
+"""The log of a worked example, in order: the evidence for its sentences.
 
-Schedulers are overheard at their doors (`doors`); the store's commits tell the rest. Nobody on the
-stage can read this.
+Requests and answers of schedulers come from their taps (`scheduler_taps`); all other entries come
+from the store's commits. No machine of the example can read this log.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from holdfast.sim.worlds.authority.invariants import same, steps_of
 from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, StoreCopy
 from holdfast.sim.worlds.end_to_end.process_table import ProcessEnded, ProcessStarted
 
-# What happens beside the store and belongs into the story.
+# The facts that are logged beside the store's commits.
 _FACTS = (RequestSent, AnswerReceived, ProcessStarted, ProcessEnded, ExplanationGiven)
 _LEDGERS = "ledgers/node/"
 _QUOTAS = "ledgers/quota/"
 
 
 class LogEntry(msgspec.Struct, frozen=True):
-    """One entry of the story: when, as of which revision, and a fact or a change."""
+    """One entry of the log: the time, the revision, and a fact or a change."""
 
     at_ms: int
     revision: int
@@ -42,7 +42,7 @@ class LogEntry(msgspec.Struct, frozen=True):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """A change: a replica has its place. `charged` says that a quota ledger changed with it."""
+    """A change: a replica was bound. `charged` says that a quota ledger changed with it."""
 
     replica: Replica
     charged: bool
@@ -54,12 +54,16 @@ class Bound(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         binding = self.replica.status.binding
-        by = f"{binding.by} under epoch {binding.epoch}" if binding is not None else "nobody"
+        by = (
+            f"{binding.by} under epoch {binding.epoch}"
+            if binding is not None
+            else "an unknown actor"
+        )
         return f"{self.replica.name} is bound to {self.node} by {by}"
 
 
 class StateChanged(msgspec.Struct, frozen=True):
-    """A change: a replica came into being or went another step of its life."""
+    """A change: a replica was created or changed its state."""
 
     name: str
     uid: str
@@ -71,30 +75,31 @@ class StateChanged(msgspec.Struct, frozen=True):
 
 
 class ReplicaWaits(msgspec.Struct, frozen=True):
-    """A change: a replica says why it waits."""
+    """A change: the status of a replica says why it waits."""
 
     name: str
     pending: Pending
 
     def __repr__(self) -> str:
         wake = self.pending.next_wake
-        until = f"; next look by {wake:%H:%M:%S}" if wake is not None else ""
+        until = f"; next try by {wake:%H:%M:%S}" if wake is not None else ""
         return f"{self.name} waits: {self.pending.message} {dict(self.pending.reasons)}{until}"
 
 
 class NodeChanged(msgspec.Struct, frozen=True):
-    """A change: what may be believed about a node."""
+    """A change: the phase of a node, or whether it takes new work."""
 
     node: str
     phase: NodePhase
     is_open: bool
 
     def __repr__(self) -> str:
-        return f"node {self.node} is {self.phase.value}{'' if self.is_open else ' and shut'}"
+        work = "" if self.is_open else " and closed to new work"
+        return f"node {self.node} is {self.phase.value}{work}"
 
 
 class ObjectRemoved(msgspec.Struct, frozen=True):
-    """A change: an object that was owned by others is not there any more."""
+    """A change: an object with owners was removed."""
 
     plural: str
     name: str
@@ -104,7 +109,7 @@ class ObjectRemoved(msgspec.Struct, frozen=True):
 
 
 class ReservationEnded(msgspec.Struct, frozen=True):
-    """A change: what was held for somebody is not held any more."""
+    """A change: a reservation is no longer active."""
 
     name: str
     owner: str
@@ -112,22 +117,22 @@ class ReservationEnded(msgspec.Struct, frozen=True):
     deadline: datetime
 
     def __repr__(self) -> str:
-        return f"what {self.name} held for {self.owner} is given back: {self.reason}"
+        return f"reservation {self.name} for {self.owner} ended: {self.reason}"
 
 
 class RunLog(Checker):
-    """See the module's docstring. `moments` has everything; the rest are ways to look at it."""
+    """See the module's docstring. `entries` has everything; the methods select from it."""
 
     def __init__(self, store_copy: StoreCopy) -> None:
         self.store_copy = store_copy
         self.entries: list[LogEntry] = []
-        # Moments that the stage itself names, such as the end of a slow spell.
+        # Times that the example itself records, such as the end of a slow phase.
         self.marks: dict[str, int] = {}
-        # Numbers that the stage reads off its machines at certain moments.
+        # Counters that the example reads from its machines at certain times.
         self.counts: dict[str, int] = {}
         # The revisions of each node's ledger.
         self.ledgers: dict[str, list[int]] = {}
-        self._judged: dict[str, NodeChanged] = {}
+        self._nodes: dict[str, NodeChanged] = {}
 
     def _add(self, world: World, what: Any, revision: int = 0) -> None:
         self.entries.append(LogEntry(world.now_us // 1000, revision, what))
@@ -146,10 +151,10 @@ class RunLog(Checker):
             if new is None:
                 continue
             is_open = not (new.spec.cordoned or new.spec.drain is not None or new.spec.taints)
-            judged = NodeChanged(new.name, new.status.phase, is_open)
-            if self._judged.get(new.name) != judged:
-                self._judged[new.name] = judged
-                self._add(world, judged, commit.revision)
+            change = NodeChanged(new.name, new.status.phase, is_open)
+            if self._nodes.get(new.name) != change:
+                self._nodes[new.name] = change
+                self._add(world, change, commit.revision)
         for _, old, new in self.store_copy.changed("objects/secrets/"):
             if new is None and old is not None:
                 self._add(world, ObjectRemoved("secrets", old.name), commit.revision)
@@ -162,8 +167,8 @@ class RunLog(Checker):
                 charged = any(self.store_copy.changed(_QUOTAS))
                 self._add(world, Bound(new, charged), revision)
             else:
-                moved = StateChanged(new.name, new.metadata.uid, step.to, step.evidence)
-                self._add(world, moved, revision)
+                change = StateChanged(new.name, new.metadata.uid, step.to, step.evidence)
+                self._add(world, change, revision)
         pending = new.status.pending
         if pending is not None and (old is None or old.status.pending != pending):
             self._add(world, ReplicaWaits(new.name, pending), revision)
@@ -175,13 +180,13 @@ class RunLog(Checker):
         if old is None or not was_held or (new is not None and new.status.phase in ACTIVE):
             return
         reason = new.status.reason if new is not None else ""
-        given = ReservationEnded(old.name, old.spec.owner.name, reason, old.spec.deadline)
-        self._add(world, given, revision)
+        ended = ReservationEnded(old.name, old.spec.owner.name, reason, old.spec.deadline)
+        self._add(world, ended, revision)
 
-    # Ways to look at it --------------------------------------------------------------------------
+    # Queries -------------------------------------------------------------------------------------
 
     def all(self, kind: type[Any], where: Callable[[Any], bool] | None = None) -> list[LogEntry]:
-        """Every moment of a kind, in order."""
+        """All entries of a kind, in order."""
         return [
             it for it in self.entries if isinstance(it.what, kind) and (not where or where(it.what))
         ]
@@ -191,11 +196,11 @@ class RunLog(Checker):
         return found[-1] if found else None
 
     def bindings(self, name: str) -> list[LogEntry]:
-        """Every bind of a replica that was committed."""
+        """All committed binds of a replica."""
         return self.all(Bound, lambda it: it.replica.name == name)
 
     def bind_requests(self, name: str, who: str = "") -> list[LogEntry]:
-        """Every bind of a replica that was asked for."""
+        """All requests to bind a replica."""
         return self.all(
             RequestSent,
             lambda it: (
@@ -206,7 +211,7 @@ class RunLog(Checker):
         )
 
     def bind_answers(self, name: str, who: str = "") -> list[LogEntry]:
-        """Every answer to a bind of a replica."""
+        """All answers to requests to bind a replica."""
         return self.all(
             AnswerReceived,
             lambda it: (
@@ -217,24 +222,24 @@ class RunLog(Checker):
         )
 
     def reads(self, name: str) -> list[LogEntry]:
-        """Every time a scheduler asked the servers for this very replica."""
+        """All reads of this replica by a scheduler."""
         return self.all(
             RequestSent, lambda it: isinstance(it.request, Get) and it.request.name == name
         )
 
     def state_changes(self, name: str, *states: State) -> list[LogEntry]:
-        """Every time a replica came into one of these states."""
+        """All changes of a replica to one of these states."""
         return self.all(StateChanged, lambda it: it.name == name and it.state in states)
 
     def node_changes(self, node: str, *phases: NodePhase) -> list[LogEntry]:
-        """Every time a node was said to be one of these."""
+        """All changes of a node to one of these phases."""
         return self.all(NodeChanged, lambda it: it.node == node and it.phase in phases)
 
     def waits(self, name: str) -> list[LogEntry]:
         return self.all(ReplicaWaits, lambda it: it.name == name)
 
     def replica(self, name: str) -> Replica | None:
-        """As it is now."""
+        """The replica as it is now."""
         for found in self.store_copy.all("objects/replicas/"):
             if found.name == name:
                 replica: Replica = found
@@ -242,7 +247,7 @@ class RunLog(Checker):
         return None
 
     def lines(self) -> list[str]:
-        """The story for people."""
+        """The log as text."""
         quiet = (Get,)
         return [
             f"{it.at_ms / 1000:9.3f} s  {it.what!r}"
@@ -253,7 +258,7 @@ class RunLog(Checker):
 
 
 def _is_routine(what: Any) -> bool:
-    """Keeping a lease is no news as long as it works."""
+    """Whether an entry is about a lease and not a refusal: such entries are left out."""
     if not isinstance(what, RequestSent | AnswerReceived):
         return False
     name = type(what.request).__name__

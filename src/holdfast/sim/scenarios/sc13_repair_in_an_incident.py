@@ -1,8 +1,8 @@
-"""Two zones are lost, and those who clear up meet leaks, and useful things that look like leaks.
+"""Two zones are lost, and the controllers meet leaks, and useful objects that look like leaks.
 
-While the work of four dead nodes is replaced, a deletion leaves a hundred children without their
-owner, a place that was held and not come for runs out, and another object has waited for somebody
-else's finalizer for ages. What lives, has time left, or has another owner must stay.
+While the replicas of four dead nodes are replaced, a deletion leaves many children without their
+owner, a reservation that was never used expires, and another object has long waited for a foreign
+finalizer. Objects that are in use, have time left, or have another owner must stay.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ STRAYS = 80
 STUCK, SHARED = "stuck", "shared"
 FOREIGN = "example.com/backup"
 LOST_AT_MS, END_MS = 40_000, 105_000
-# One who reserves comes back in time, or does not.
+# One reservation expires during the run, the other one does not.
 SHORT_S, LONG_S = 25, 600
 WINDOW_MS = 1_000
-# The deadline of a reservation is acted on so late, and then somebody has to look.
+# How late a reservation may end after its deadline.
 LATE_MS = 20_000
 NOTHING = WorkloadSpec(replicas=0, template=Template(command=("work",)))
 
 
 class ReservationHolder(SteadyClient):
-    """A scheduler that holds places for others, and never comes for them."""
+    """A scheduler that holds capacity for workloads, and never uses it."""
 
     period_ms = 500
     scope = "scheduler:holder"
@@ -71,7 +71,7 @@ class ReservationHolder(SteadyClient):
         for wanted in self._wanted:
             for workload in snapshot.all(Workload):
                 if workload.name == wanted["name"]:
-                    # The same deadline at every try: it is the same intention.
+                    # The same deadline at every try: it is the same operation.
                     wanted.setdefault("until_ms", now.wall_ms + wanted["for_s"] * 1_000)
                     yield self._hold(workload, wanted)
 
@@ -96,7 +96,7 @@ def build(world: World) -> None:
     plane = ExamplePlane(world, controllers=all_controllers)
     plane.scheduler("main")
     for name in (*LOST, *LEFT):
-        # Zones of two nodes: of these everybody is believed.
+        # Zones of two nodes: the limit per zone does not apply to them.
         plane.node(name, zone=name[-2])
     world.add(
         HOLDER,
@@ -104,14 +104,14 @@ def build(world: World) -> None:
         store="store",
         identity=HOLDER_NAME,
     )
-    _leave(plane)
-    _furnish(plane)
-    _lose(plane)
-    plane.ready(EXPECTS)
+    _create_leaks(plane)
+    _create_work(plane)
+    _lose_zones(plane)
+    plane.ready(SENTENCES)
 
 
-def _leave(plane: ExamplePlane) -> None:
-    """What was there before: a workload with many children, and one that cannot go."""
+def _create_leaks(plane: ExamplePlane) -> None:
+    """Objects from before: a workload with many children, and one with a finalizer."""
     seed = plane.world.seed
     held = Workload(ObjectMeta(name=STUCK, namespace=TENANT, finalizers=(FOREIGN,)), spec=NOTHING)
     ghost = Workload(ObjectMeta(name=GHOST, namespace=TENANT), spec=NOTHING)
@@ -127,7 +127,7 @@ def _leave(plane: ExamplePlane) -> None:
     apply_requests(plane.keyspace, seed, [*strays, Remove("workloads", TENANT, STUCK)], "strays")
 
 
-def _furnish(plane: ExamplePlane) -> None:
+def _create_work(plane: ExamplePlane) -> None:
     """All work begins on the nodes that will be lost."""
     for name in LEFT:
         plane.act(8_000, {"do": "cordon", "node": name})
@@ -140,21 +140,23 @@ def _furnish(plane: ExamplePlane) -> None:
         plane.act(34_000, {"name": name, "node": node, "for_s": for_s}, HOLDER)
 
 
-def _lose(plane: ExamplePlane) -> None:
+def _lose_zones(plane: ExamplePlane) -> None:
     for name in LOST:
         late_ms = between(plane.rng, 0, 2_000)
         plane.fault(LOST_AT_MS + late_ms, "reboot", name, for_ms=END_MS)
     plane.act(LOST_AT_MS + 3_000, {"do": "delete", "name": GHOST, "tenant": TENANT})
-    # What is bound there next starts slowly: it is bound and does not run.
+    # The next replica there starts slowly: it is bound and does not run yet.
     slow_ms = between(plane.rng, 4_000, 6_000)
     plane.cue(
         lambda it: isinstance(it.what, Bound) and it.what.node in LEFT,
-        lambda world: strike(world, "pause", _bound(plane.log)[-1].what.node, for_ms=slow_ms),
+        lambda world: strike(
+            world, "pause", _binds_to_the_rest(plane.log)[-1].what.node, for_ms=slow_ms
+        ),
     )
 
 
-def _bound(log: RunLog) -> list[LogEntry]:
-    """What was placed on the nodes that are left."""
+def _binds_to_the_rest(log: RunLog) -> list[LogEntry]:
+    """All binds to the nodes that are left."""
     return log.all(Bound, lambda it: it.node in LEFT)
 
 
@@ -165,70 +167,70 @@ def _events(log: RunLog, reason: str) -> list[Event]:
     return [it for it in log.store_copy.all("objects/events/") if it.reason == reason]
 
 
-def _gone(log: RunLog, plural: str) -> list[LogEntry]:
+def _removals(log: RunLog, plural: str) -> list[LogEntry]:
     return log.all(ObjectRemoved, lambda it: it.plural == plural)
 
 
-def _expired(log: RunLog) -> str:
-    given = log.all(ReservationEnded, lambda it: it.owner == EXPIRING)
-    moment = first(given, f"what was held for {EXPIRING} was never given back")
-    late_ms = moment.at_ms + log.marks["origin"] - wall_ms(moment.what.deadline)
-    demand(0 <= late_ms <= LATE_MS, f"it was given back {late_ms} ms after its deadline")
-    told = [it for it in _events(log, "Expired") if EXPIRING in it.message]
-    demand(told, "nobody told that it was given back")
-    return f"given back {late_ms} ms after its deadline; {told[0].message}"
+def _reservation_ends(log: RunLog) -> str:
+    ended = log.all(ReservationEnded, lambda it: it.owner == EXPIRING)
+    entry = first(ended, f"the reservation for {EXPIRING} never ended")
+    late_ms = entry.at_ms + log.marks["origin"] - wall_ms(entry.what.deadline)
+    demand(0 <= late_ms <= LATE_MS, f"it ended {late_ms} ms after its deadline")
+    events = [it for it in _events(log, "Expired") if EXPIRING in it.message]
+    demand(events, "no event reports that it ended")
+    return f"ended {late_ms} ms after its deadline; {events[0].message}"
 
 
-def _ownerless(log: RunLog) -> str:
-    removed = [it for it in _gone(log, "secrets") if it.what.name.startswith("stray-")]
+def _orphans_are_collected(log: RunLog) -> str:
+    removed = [it for it in _removals(log, "secrets") if it.what.name.startswith("stray-")]
     demand(len(removed) == STRAYS, f"{len(removed)} of {STRAYS} were collected")
-    told = [it for it in _events(log, "Collected") if it.involved_object.kind == "Secret"]
-    demand(told, "nobody told that they were collected")
-    demand(GHOST in told[0].message, f"it is said of one: {told[0].message}")
-    return f"{len(removed)} were collected, {len(told)} are told of: {told[0].message}"
+    events = [it for it in _events(log, "Collected") if it.involved_object.kind == "Secret"]
+    demand(events, "no event reports that they were collected")
+    demand(GHOST in events[0].message, f"the event says: {events[0].message}")
+    return f"{len(removed)} were collected, with {len(events)} events: {events[0].message}"
 
 
 def _finalizer(log: RunLog) -> str:
     found = log.store_copy.now.get(f"objects/workloads/{TENANT}/{STUCK}")
-    demand(found is not None, f"{STUCK} is gone, and its finalizer was somebody else's")
+    demand(found is not None, f"{STUCK} is gone, though it had a foreign finalizer")
     names = found.metadata.finalizers if found is not None else ()
     demand(FOREIGN in names, f"its finalizers are {names}")
-    told = [it for it in _events(log, "StillHeld") if it.involved_object.name == STUCK]
-    demand(told, f"nobody told for what {STUCK} waits")
-    demand(FOREIGN in told[0].message, f"it is said: {told[0].message}")
-    return told[0].message
+    events = [it for it in _events(log, "StillHeld") if it.involved_object.name == STUCK]
+    demand(events, f"no event says what {STUCK} waits for")
+    demand(FOREIGN in events[0].message, f"the event says: {events[0].message}")
+    return events[0].message
 
 
-def _dead_nodes(log: RunLog) -> str:
+def _dead_replicas_are_replaced(log: RunLog) -> str:
     ends: list[str] = []
-    for old in _were_lost(log):
+    for old in _lost_replicas(log):
         node = old.status.binding.node if old.status.binding is not None else ""
         fenced = log.node_changes(node, NodePhase.FENCED)
         at_ms = first(fenced, f"{node} was never fenced").at_ms
         moved = log.state_changes(old.name, *_REPAIRED)
         demand(len(moved) == len(_REPAIRED), f"{old.name} was not ended: {moved}")
         demand(moved[0].at_ms >= at_ms, f"{old.name} was ended before the fence of {node}")
-        said = [it.what.evidence for it in moved]
-        demand(all(said), f"{old.name} was ended without evidence")
-        ends += said
-        _replaced_once(log, old)
-    return f"{len(_were_lost(log))} replicas: {ends[0]}" if ends else ""
+        evidence = [it.what.evidence for it in moved]
+        demand(all(evidence), f"{old.name} was ended without evidence")
+        ends += evidence
+        _check_replaced_once(log, old)
+    return f"{len(_lost_replicas(log))} replicas: {ends[0]}" if ends else ""
 
 
 _REPAIRED = (State.FAILED, State.RELEASED)
 
 
-def _were_lost(log: RunLog) -> list[Replica]:
+def _lost_replicas(log: RunLog) -> list[Replica]:
     there = log.all(Bound, lambda it: it.node in LOST and it.replica.spec.workload == SERVICE)
     demand(there, f"nothing of {SERVICE} was on a node that was lost")
     return [it.what.replica for it in there]
 
 
-def _replaced_once(log: RunLog, old: Replica) -> None:
+def _check_replaced_once(log: RunLog, old: Replica) -> None:
     spec = old.spec
     new = [
         it.what.replica
-        for it in _bound(log)
+        for it in _binds_to_the_rest(log)
         if it.what.replica.spec.workload == spec.workload
         and it.what.replica.spec.ordinal == spec.ordinal
     ]
@@ -238,50 +240,53 @@ def _replaced_once(log: RunLog, old: Replica) -> None:
     demand(state is State.RUNNING, f"{new[0].name} is {state}")
 
 
-def _progress(log: RunLog) -> str:
-    """What lives, has time left, or has another owner."""
+def _useful_objects_stay(log: RunLog) -> str:
+    """Objects that are in use, have time left, or have another owner."""
     held = [
         it
         for it in log.store_copy.all("objects/reservations/")
         if it.spec.owner.name == HELD_FOR and it.status.phase in ACTIVE
     ]
-    demand(held, f"what is held for {HELD_FOR} is gone, and its time is not over")
+    demand(held, f"the reservation for {HELD_FOR} ended before its deadline")
     shared = log.store_copy.now.get(f"objects/secrets/{TENANT}/{SHARED}")
-    demand(shared is not None, f"{SHARED} is gone, and one of its owners lives")
-    slow = [it for it in _bound(log) if _is_ended(log, it)]
+    demand(shared is not None, f"{SHARED} is gone, though one of its owners exists")
+    slow = [it for it in _binds_to_the_rest(log) if _is_ended(log, it)]
     demand(not slow, f"{[it.what for it in slow]} were stopped before they had started")
-    return f"{held[0].name} is held, {SHARED} is there, {len(_bound(log))} slow starts went on"
+    starts = len(_binds_to_the_rest(log))
+    return f"{held[0].name} is held, {SHARED} is there, {starts} slow starts were left alone"
 
 
-def _is_ended(log: RunLog, moment: LogEntry) -> bool:
-    found = log.replica(moment.what.replica.name)
+def _is_ended(log: RunLog, entry: LogEntry) -> bool:
+    found = log.replica(entry.what.replica.name)
     return found is None or found.status.state is not State.RUNNING
 
 
-def _rate(log: RunLog) -> str:
-    at_ms = [it.at_ms for it in _gone(log, "secrets")]
+def _is_rate_limited(log: RunLog) -> str:
+    at_ms = [it.at_ms for it in _removals(log, "secrets")]
     demand(at_ms, "nothing was collected")
     most = max(sum(begin <= it < begin + WINDOW_MS for it in at_ms) for begin in at_ms)
     allowed = ACTS_BURST + ACTS_PER_S * WINDOW_MS // 1_000
-    demand(most <= allowed, f"{most} were collected within a second, {allowed} may be")
+    demand(most <= allowed, f"{most} were collected within a second, {allowed} are allowed")
     return f"{len(at_ms)} within {max(at_ms) - min(at_ms)} ms, {most} within one second at most"
 
 
-EXPECTS = (
-    Sentence("sc13.expired", "What was held and not come for is given back in time.", _expired),
-    Sentence("sc13.ownerless", "Children without an owner are collected.", _ownerless),
+SENTENCES = (
+    Sentence("sc13.expired", "A reservation that is not used ends in time.", _reservation_ends),
+    Sentence("sc13.ownerless", "Children without an owner are collected.", _orphans_are_collected),
     Sentence(
         "sc13.finalizer",
-        "A finalizer of somebody else stays, and people are told for whom it waits.",
+        "A foreign finalizer stays, and an event says what the object waits for.",
         _finalizer,
     ),
     Sentence(
         "sc13.dead-nodes",
-        "What was bound to dead nodes ends after the fence, with evidence, and is replaced once.",
-        _dead_nodes,
+        "Replicas on dead nodes end after the fence, with evidence, and are replaced once.",
+        _dead_replicas_are_replaced,
     ),
-    Sentence("sc13.progress", "Useful progress that looks like a leak is kept.", _progress),
-    Sentence("sc13.rate", "Clearing up is rate-limited.", _rate),
+    Sentence(
+        "sc13.progress", "Useful progress that looks like a leak is kept.", _useful_objects_stay
+    ),
+    Sentence("sc13.rate", "Garbage collection is rate-limited.", _is_rate_limited),
 )
 
 SCENARIO = Scenario(

@@ -1,8 +1,8 @@
-"""The tenants of the retry storm: programs that want something all the time, whatever happens.
+"""The tenants of the retry storm: programs that send requests at a constant rate.
 
-Each intent goes through the retry machine that ships (`observe/retry`), as in `host/client`; only
-the sockets are simulated. They fall due by the clock, not when earlier ones have ended: a plane
-that is in trouble is not wished for less.
+Each intent goes through the production retry machine (`observe/retry`), as in `host/client`; only
+the sockets are simulated. Intents start by the clock, not when earlier ones have ended: users do
+not want less from a plane in trouble.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from holdfast.observe.watch_events import SERVERS, Get, GetResult
 from holdfast.sim.cell import Seat
 from holdfast.sim.scenarios.sc14_meter import StormMeter
 
-# One intent in so many writes; the others read.
+# One intent in this many writes; the others read.
 WRITES_ONE_IN = 3
 _WAKE = "client"
 
 
 class _Intent:
-    """One wish, from its first request to its end."""
+    """One intent, from its first request to its end."""
 
     __slots__ = ("attempts", "began_us", "is_looking", "request")
 
@@ -54,7 +54,7 @@ class _Intent:
 
 
 class TenantClient:
-    """A program of one tenant that reads and writes its workloads, so many times a second."""
+    """A program of one tenant that reads and writes its workloads at a constant rate."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class TenantClient:
         self._next_ms = 0.0
         self._count = self._calls = 0
         self._open: dict[int, _Intent] = {}
-        # Those that pause: (until when, number, intent).
+        # Pausing intents: (until when, number, intent).
         self._pausing: list[tuple[int, int, _Intent]] = []
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
@@ -81,7 +81,7 @@ class TenantClient:
                 self._next_ms = now.monotonic_ms + self._gap_ms()
             case Answered(call=call, body=body):
                 intent = self._open.pop(call)
-                self._go_on(intent, _heard(intent, body), now, out)
+                self._go_on(intent, _retry_stimulus(intent, body), now, out)
             case Woken():
                 self._due(now, out)
         return [*out, self._tick(now)]
@@ -116,7 +116,7 @@ class TenantClient:
                 "workloads", self._tenant, name, PatchType.MERGE, body, operation=operation
             )
         attempts = RequestAttempts(DEFAULT_POLICY, nature, self._rng, self._budget)
-        self._meter.wished()
+        self._meter.begin_intent()
         self._go_on(_Intent(attempts, request, self._meter.now_us), RequestStarted(), now, out)
 
     def _go_on(self, intent: _Intent, stimulus: Stimulus, now: Instant, out: list[Any]) -> None:
@@ -132,9 +132,9 @@ class TenantClient:
                 self._calls += 1
                 heapq.heappush(self._pausing, (until_ms, self._calls, intent))
             case Finish():
-                self._meter.fulfilled(intent.began_us)
+                self._meter.intent_succeeded(intent.began_us)
             case _:
-                self._meter.disappointed(intent.began_us)
+                self._meter.intent_failed(intent.began_us)
 
 
 def _request(intent: _Intent) -> Patch | Get:
@@ -144,19 +144,19 @@ def _request(intent: _Intent) -> Patch | Get:
     return request
 
 
-def _heard(intent: _Intent, body: Any) -> Stimulus:
-    """What an answer means to the retry machine, as `host/client/retrying` says it."""
+def _retry_stimulus(intent: _Intent, body: Any) -> Stimulus:
+    """What an answer means to the retry machine, as in `host/client/retrying`."""
     after_ms = 1_000 * body.retry_after_s if isinstance(body, Overloaded) else 0
     if intent.is_looking:
         if isinstance(body, HoldfastError):
             return LookFailed(body, after_ms)
-        return Looked(body if _remembers(intent.request, body) else None)
+        return Looked(body if _contains_operation(intent.request, body) else None)
     if isinstance(body, Refusal):
         body = body.error()
     return Failed(body, after_ms) if isinstance(body, HoldfastError) else Replied(body)
 
 
-def _remembers(request: Patch | Get, found: Any) -> bool:
+def _contains_operation(request: Patch | Get, found: Any) -> bool:
     if not isinstance(found, GetResult) or found.object is None or not isinstance(request, Patch):
         return False
     return any(it.id == request.operation for it in found.object.metadata.operations)

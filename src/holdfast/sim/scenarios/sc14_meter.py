@@ -1,8 +1,7 @@
-"""What the retry storm is judged by: everything that was asked, when, and what came of it.
+"""Counts requests and answers of the retry storm by second and class, as evidence.
 
-Components and tenants are listened to at their own door (`CountedMachine`), so that what they send counts
-when they send it, whether or not a server ever gets to it. They are the product's own machines and
-do not know.
+`CountedMachine` wraps components and tenants, so that a request counts when it is sent, whether or
+not a server ever handles it. They are the product's own machines and do not know of it.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from holdfast.sim.world import World
 from holdfast.sim.worlds.end_to_end.process_table import ProcessEnded, ProcessStarted
 
 RENEWAL, LEASE, SYSTEM, TENANT = "renewal", "lease", "system", "tenant"
-# Streams that are opened to be told what changes, the lists of the resync beside them, and those of
-# the lists that come sooner than the rhythm of resyncs allows.
-STREAM, AUDIT, AUDIT_AGAIN = "stream", "audit", "audit again"
+# Watch streams, the lists of resyncs beside them, and those of the lists that come sooner than the
+# resync period allows.
+STREAM, RESYNC_LIST, EARLY_LIST = "stream", "resync list", "early resync list"
 SERVED, REFUSED, FAILED, UNKNOWN = "served", "refused", "failed", "unknown"
 SECOND_US = 1_000_000
 # Resyncs come after half of their period at the earliest; the shortest period is a minute.
@@ -34,7 +33,7 @@ RHYTHM_MIN_US = 30 * SECOND_US
 
 
 class StormMeter(Checker):
-    """Counts by second and by class. As a checker it is told of processes as well."""
+    """Counts by second and by class. As a checker it also receives facts about processes."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -44,15 +43,15 @@ class StormMeter(Checker):
         # When each component last listed each kind.
         self._listed_us: dict[tuple[str, str], int] = {}
         self.outcomes: Counter[tuple[str, str, int]] = Counter()
-        # By the second in which it was asked: how long the answer took, in milliseconds.
+        # How long answers took, in milliseconds, by the second of the request.
         self.took_ms: dict[tuple[str, int], list[int]] = {}
-        self.wishes: Counter[tuple[str, int]] = Counter()
-        self.wish_ms: dict[int, list[int]] = {}
-        # When each agent last heard that it may run on, and was last told no.
+        self.intents: Counter[tuple[str, int]] = Counter()
+        self.intent_ms: dict[int, list[int]] = {}
+        # When each agent's lease was last acknowledged.
         self.acknowledged_us: dict[str, int] = {}
         self.running: set[tuple[str, int]] = set()
-        # Of each second from some moment on: why not all is well.
-        self.unwell: dict[int, str] = {}
+        # What was wrong in each second after the store's return.
+        self.problems: dict[int, str] = {}
 
     @property
     def now_us(self) -> int:
@@ -64,40 +63,40 @@ class StormMeter(Checker):
 
     # Requests ------------------------------------------------------------------------------------
 
-    def asked(self, kind: str) -> None:
+    def count_request(self, kind: str) -> None:
         self.offered[kind, self.second] += 1
 
-    def opened(self, who: str, body: Follow) -> None:
+    def count_stream(self, who: str, body: Follow) -> None:
         if not body.is_list:
-            self.asked(STREAM)
+            self.count_request(STREAM)
             self.opened_us.append(self.now_us)
             return
-        self.asked(AUDIT)
+        self.count_request(RESYNC_LIST)
         last_us = self._listed_us.get((who, body.plural))
         self._listed_us[who, body.plural] = self.now_us
         if last_us is not None and self.now_us - last_us < RHYTHM_MIN_US:
-            self.asked(AUDIT_AGAIN)
+            self.count_request(EARLY_LIST)
 
-    def answered(self, kind: str, who: str, ask: Ask, body: Any, sent_us: int) -> None:
-        """What came back, and whether an agent may run on."""
+    def count_answer(self, kind: str, who: str, ask: Ask, body: Any, sent_us: int) -> None:
+        """Count an answer; an acknowledged renewal is the agent's permission to continue."""
         second = sent_us // SECOND_US
         self.outcomes[kind, _outcome(body), second] += 1
         self.took_ms.setdefault((kind, second), []).append((self.now_us - sent_us) // 1_000)
         if kind == RENEWAL and isinstance(body, Renewed) and body.acknowledges(ask.body):
             self.acknowledged_us[who] = self.now_us
 
-    # What tenants want ---------------------------------------------------------------------------
+    # Intents of tenants --------------------------------------------------------------------------
 
-    def wished(self) -> None:
-        self.wishes["begun", self.second] += 1
+    def begin_intent(self) -> None:
+        self.intents["begun", self.second] += 1
 
-    def fulfilled(self, began_us: int) -> None:
+    def intent_succeeded(self, began_us: int) -> None:
         second = began_us // SECOND_US
-        self.wishes["fulfilled", second] += 1
-        self.wish_ms.setdefault(second, []).append((self.now_us - began_us) // 1_000)
+        self.intents["succeeded", second] += 1
+        self.intent_ms.setdefault(second, []).append((self.now_us - began_us) // 1_000)
 
-    def disappointed(self, began_us: int) -> None:
-        self.wishes["disappointed", began_us // SECOND_US] += 1
+    def intent_failed(self, began_us: int) -> None:
+        self.intents["failed", began_us // SECOND_US] += 1
 
     # Processes -----------------------------------------------------------------------------------
 
@@ -107,10 +106,10 @@ class StormMeter(Checker):
         elif isinstance(fact, ProcessEnded):
             self.running.discard((fact.uid, fact.number))
 
-    # Looking back --------------------------------------------------------------------------------
+    # Queries -------------------------------------------------------------------------------------
 
     def offered_per_s(self, begin_s: int, end_s: int, *kinds: str) -> float:
-        """Requests a second in this time, of these classes or of all but streams and lists."""
+        """Requests per second in this period, of these classes or of all but streams and lists."""
         wanted = kinds or (RENEWAL, LEASE, SYSTEM, TENANT)
         count = sum(
             number
@@ -120,7 +119,7 @@ class StormMeter(Checker):
         return count / (end_s - begin_s)
 
     def share(self, kind: str, outcome: str, begin_s: int, end_s: int) -> float:
-        """Of what was asked in this time and answered, the part with this outcome."""
+        """The share of answered requests of this period with this outcome."""
         counts: Counter[str] = Counter()
         for (of, came, second), number in self.outcomes.items():
             if of == kind and begin_s <= second < end_s:
@@ -129,7 +128,7 @@ class StormMeter(Checker):
         return counts[outcome] / whole if whole else 0.0
 
     def latency_ms(self, kind: str, share: float, begin_s: int, end_s: int) -> int:
-        """What this share of the answers to what was asked in this time did not exceed."""
+        """The latency quantile of the requests of this period."""
         every = sorted(
             took
             for (of, second), all_of in self.took_ms.items()
@@ -139,7 +138,7 @@ class StormMeter(Checker):
         return every[min(len(every) - 1, int(share * len(every)))] if every else 0
 
     def opened_at_once(self, from_s: int, within_us: int) -> int:
-        """The most streams that were opened within so short a time, from a moment on."""
+        """The most streams opened within `within_us`, from a second on."""
         times = [at for at in self.opened_us if at >= from_s * SECOND_US]
         most, first = 0, 0
         for last, at in enumerate(times):
@@ -148,30 +147,30 @@ class StormMeter(Checker):
             most = max(most, last - first + 1)
         return most
 
-    def wishes_per_s(self, begin_s: int, end_s: int) -> float:
-        """What tenants wanted a second, whatever it took."""
+    def intents_per_s(self, begin_s: int, end_s: int) -> float:
+        """Intents per second that tenants began, however many requests they took."""
         count = sum(
-            n for (what, at), n in self.wishes.items() if what == "begun" and begin_s <= at < end_s
+            n for (what, at), n in self.intents.items() if what == "begun" and begin_s <= at < end_s
         )
         return count / (end_s - begin_s)
 
-    def wish_share(self, begin_s: int, end_s: int) -> float:
-        """Of all wishes of this time, the part that was fulfilled."""
+    def intent_success_share(self, begin_s: int, end_s: int) -> float:
+        """The share of intents of this period that succeeded."""
         begun, done = (
-            sum(n for (what, at), n in self.wishes.items() if what == it and begin_s <= at < end_s)
-            for it in ("begun", "fulfilled")
+            sum(n for (what, at), n in self.intents.items() if what == it and begin_s <= at < end_s)
+            for it in ("begun", "succeeded")
         )
         return done / begun if begun else 0.0
 
-    def wish_latency_ms(self, share: float, begin_s: int, end_s: int) -> int:
+    def intent_latency_ms(self, share: float, begin_s: int, end_s: int) -> int:
         every = sorted(
-            it for at, all_of in self.wish_ms.items() if begin_s <= at < end_s for it in all_of
+            it for at, all_of in self.intent_ms.items() if begin_s <= at < end_s for it in all_of
         )
         return every[min(len(every) - 1, int(share * len(every)))] if every else 0
 
 
 class CountedMachine:
-    """A machine that steps another and counts what it asks."""
+    """A machine that steps another and counts its requests."""
 
     __slots__ = ("_asked", "_is_tenant", "_meter", "_who", "machine")
 
@@ -185,15 +184,15 @@ class CountedMachine:
             asked = self._asked.pop(stimulus.call, None)
             if asked is not None:
                 kind, ask, sent_us = asked
-                self._meter.answered(kind, self._who, ask, stimulus.body, sent_us)
+                self._meter.count_answer(kind, self._who, ask, stimulus.body, sent_us)
         effects: Sequence[Any] = self.machine.step(stimulus, now)
         for effect in effects:
             if type(effect) is Ask:
                 kind = TENANT if self._is_tenant else _kind(effect.body)
                 self._asked[effect.call] = (kind, effect, self._meter.now_us)
-                self._meter.asked(kind)
+                self._meter.count_request(kind)
             elif type(effect) is Open:
-                self._meter.opened(self._who, effect.body)
+                self._meter.count_stream(self._who, effect.body)
         return effects
 
 

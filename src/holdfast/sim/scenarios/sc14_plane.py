@@ -1,8 +1,8 @@
-"""The plane of the retry storm: who is there, what their work costs, and what befalls them.
+"""The plane of the retry storm: its components, the cost of their work, and its faults.
 
-Everybody on it is a machine that ships, the agents included. What is added is that work takes time:
-a server has one processor (`Burden`), the store one queue. `sc14_retry_storm` judges what became of
-it, by what `sc14_meter` counted.
+All components are production machines, the agents included. The simulation adds that work takes
+time: a server has one processor (`Burden`), the store one queue. `sc14_meter` counts what happens,
+and `sc14_retry_storm` checks the result.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ ZONES = "abc"
 TIMING = FenceTiming()
 RENEW_S = TIMING.renew_every_ms // 1_000
 
-# The course of it, in seconds. All have joined and all work runs when the first part begins.
+# The phases, in seconds. All agents have joined and all work runs when the first one begins.
 CALM_S, SLOW_S, REFUSES_S, BACK_S, END_S = 25, 45, 70, 130, 220
 JOIN_S = 12
 # From here on work takes time.
 BURDEN_S = 20
 SLOWER = 10
 
-# What one processor spends, in microseconds, on a plane with so many agents. On fewer it is as much
-# slower, so that it is as busy.
+# What one processor spends, in microseconds, on a plane with this many agents. With fewer agents it
+# is slower in proportion, so that it is as busy.
 MEASURED_AT = 5_000
 COSTS_US: dict[type, int] = {
     Asked: 120,
@@ -75,11 +75,12 @@ WRITE_US, TXN_US = 200, 300
 
 
 class StormSize(msgspec.Struct, frozen=True):
-    """How large a plane it is. Every tenth node has work to do.
+    """The size of the plane. Every tenth node has work to do.
 
-    `store_us` is what the store spends on a request at MEASURED_AT agents: so much that ten times
-    that is enough for renewals and leases, and too much for everything else. Of a small plane what
-    does not depend on its size, such as the leases of controllers, takes a larger part.
+    `store_us` is what the store spends on a request at MEASURED_AT agents. It is chosen so that at
+    ten times that cost the store can serve renewals and leases, but not everything else. On a
+    small plane, the load that does not depend on its size, such as the leases of controllers, is a
+    larger share.
     """
 
     agents: int
@@ -99,11 +100,11 @@ class StormSize(msgspec.Struct, frozen=True):
 
     @property
     def tenant_rate(self) -> float:
-        """What each tenant wants a second; together a little more than the agents."""
+        """Intents per second of each tenant; together a little more than the agents' renewals."""
         return 1.2 * self.agents / RENEW_S / len(self.tenants)
 
 
-def _burden(size: StormSize) -> Callable[[Any, Sequence[Any]], int]:
+def _cpu_cost(size: StormSize) -> Callable[[Any, Sequence[Any]], int]:
     def burden(stimulus: Any, effects: Sequence[Any]) -> int:
         cost_us = COSTS_US.get(type(stimulus), 0)
         for effect in effects:
@@ -117,10 +118,10 @@ def _burden(size: StormSize) -> Callable[[Any, Sequence[Any]], int]:
 
 
 def _budget(size: StormSize) -> Budget:
-    """A client that asks so much less often has so much less in reserve, and probes more rarely.
+    """A retry budget in proportion to the request rate of a slower client.
 
-    Both are absolute in the budget that ships: of a client that hardly asks, probes alone may be
-    more than a tenth.
+    Reserve and probes are absolute in the production budget: for a client that hardly sends
+    requests, probes alone may be more than a tenth of them.
     """
     budget = Budget(max(1, int(Budget.RESERVE / size.slower)))
     budget.PROBE_MIN_MS = int(min(Budget.PROBE_MAX_MS, Budget.PROBE_MIN_MS * size.slower))
@@ -128,7 +129,7 @@ def _budget(size: StormSize) -> Budget:
 
 
 class Storm:
-    """Builds the plane, and plans what happens to it."""
+    """Builds the plane, and schedules its faults."""
 
     def __init__(self, world: World, size: StormSize) -> None:
         """Its owner gives `books`, `story` and `meter` to the world as checkers, in this order."""
@@ -137,7 +138,7 @@ class Storm:
         self.store_copy = StoreCopy()
         self.log = RunLog(self.store_copy)
         self.keyspace = Keyspace()
-        create_objects(self.keyspace, world.seed, _furniture(size))
+        create_objects(self.keyspace, world.seed, _objects(size))
         world.add_store(keyspace=self.keyspace)
         world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
         self.processes = Processes(world, TIMING)
@@ -145,7 +146,7 @@ class Storm:
         self._components()
         self._tenants()
         self._agents()
-        self._course()
+        self._schedule_faults()
         self.store_copy.learn(tuple(self.keyspace.range("", keys.END).records))
 
     def _servers(self) -> None:
@@ -161,7 +162,7 @@ class Storm:
         self.world.balance(SERVERS, SERVER_NAMES)
 
     def _components(self) -> None:
-        def team(seat: Seat) -> ControllerRunner:
+        def runner(seat: Seat) -> ControllerRunner:
             return ControllerRunner(
                 core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES
             )
@@ -170,7 +171,7 @@ class Storm:
             return Scheduler("main", seat.rng)
 
         world, meter = self.world, self.meter
-        world.add("controllers", count_requests(team, meter), identity="system:controllers")
+        world.add("controllers", count_requests(runner, meter), identity="system:controllers")
         world.add("scheduler", count_requests(scheduler, meter), identity="system:scheduler:main")
 
     def _tenants(self) -> None:
@@ -198,7 +199,7 @@ class Storm:
             def make(seat: Seat, name: str = name, facts: NodeFacts = facts) -> Agent:
                 return Agent(name, facts, seat.rng)
 
-            # Nodes of a real plane were not switched on together.
+            # The nodes of a real plane do not join at the same time.
             at_s = 1 + rng.random() * (JOIN_S - 1)
             self._later(at_s, name, count_requests(make, self.meter), f"system:node:{name}")
 
@@ -214,9 +215,9 @@ class Storm:
 
         self.world.post(int(at_s * 1_000_000), add, None, None)
 
-    # What happens --------------------------------------------------------------------------------
+    # Faults --------------------------------------------------------------------------------------
 
-    def _course(self) -> None:
+    def _schedule_faults(self) -> None:
         self._at(BURDEN_S, self._work_takes_time)
         self._at(SLOW_S, lambda: self._store_takes(SLOWER))
         self._at(REFUSES_S, lambda: self._store_takes(1))
@@ -226,21 +227,21 @@ class Storm:
         for name in SERVER_NAMES:
             schedule(Fault(BACK_S * 1_000, "watch_expire", name))
         for second in range(BACK_S, END_S):
-            self._at(second, self._look)
+            self._at(second, self._record_problems)
 
     def _at(self, second: int, act: Callable[[], None]) -> None:
         self.world.post(second * 1_000_000, lambda _number, _a, _b: act(), None, None)
 
     def _work_takes_time(self) -> None:
         for name in SERVER_NAMES:
-            self.world.cells[name].burden = _burden(self.size)
+            self.world.cells[name].burden = _cpu_cost(self.size)
         self._store_takes(1)
 
     def _store_takes(self, factor: int) -> None:
         self.world.stores["store"].service_us = int(self.size.store_us * self.size.slower * factor)
 
-    def _look(self) -> None:
-        """Once a second after the store's return: what is not as it was."""
+    def _record_problems(self) -> None:
+        """Record once a second, after the store's return, what is not as it was before."""
         meter, now_s = self.meter, self.meter.second
         missing = []
         deadline_us = self.world.now_us - (TIMING.renew_every_ms + TIMING.ack_window_ms) * 1_000
@@ -249,24 +250,26 @@ class Storm:
             missing.append(f"{silent} agents are not acknowledged")
         if len(meter.running) != self.size.replicas:
             missing.append(f"{len(meter.running)} of {self.size.replicas} replicas run")
-        doubted = sum(
+        not_ready = sum(
             node.status.phase is not NodePhase.READY
             for node in self.store_copy.all("objects/nodes/")
         )
-        if doubted:
-            missing.append(f"{doubted} nodes are not Ready")
-        # Of the wishes of five seconds ago, which have had their time.
-        if meter.wish_share(now_s - 7, now_s - 5) < 0.99:
-            missing.append(f"{meter.wish_share(now_s - 7, now_s - 5):.0%} of wishes are fulfilled")
+        if not_ready:
+            missing.append(f"{not_ready} nodes are not Ready")
+        # Intents of five seconds ago have had enough time.
+        if meter.intent_success_share(now_s - 7, now_s - 5) < 0.99:
+            missing.append(
+                f"{meter.intent_success_share(now_s - 7, now_s - 5):.0%} of intents succeed"
+            )
         if missing:
-            meter.unwell[now_s] = ", ".join(missing)
+            meter.problems[now_s] = ", ".join(missing)
 
 
 def _names() -> tuple[str, ...]:
     return tuple(f"wish-{number}" for number in range(20))
 
 
-def _furniture(size: StormSize) -> tuple[Object, ...]:
+def _objects(size: StormSize) -> tuple[Object, ...]:
     template = Template(
         command=("work",), resources=Resources(cpu="1", memory="1Gi"), grace_seconds=1
     )

@@ -1,13 +1,13 @@
 """The store slows tenfold and then refuses everything for a minute, below thousands of agents.
 
-Everybody whose request fails would like to try again, at once and more often; if they did, the
-store that comes back would find a plane that is busy with refusing. Nobody is told what to do: two
-servers behind their gates, all controllers, a scheduler, the agents with their work and the
-programs of some tenants are the machines that ship. When the store comes back its history is gone,
-so that the servers read everything anew and end all their streams at once: everybody reconnects.
+Clients whose requests fail would retry at once and more often; then the returning store would find
+a plane that is busy refusing requests. No component is scripted: two servers behind their flow
+control, all controllers, a scheduler, the agents with their work and the programs of some tenants
+are production machines. When the store returns, its history is compacted, so that the servers list
+everything again and end all their streams at once: all clients reconnect.
 
-`SCENARIO` has 5,000 agents; `SMALL` a hundred, on machines that are as much slower, so that they
-are as busy. The gates are the same: they find out how slow a machine is.
+`SCENARIO` has 5,000 agents; `SMALL` has a hundred, on machines that are slower in proportion, so
+that they are as busy. The flow control is the same: it measures how slow a machine is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.model.kinds.node import NodePhase
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.run_log import NodeChanged, RunLog
 from holdfast.sim.scenarios.sc14_meter import (
-    AUDIT_AGAIN,
+    EARLY_LIST,
     LEASE,
     REFUSED,
     RENEWAL,
@@ -42,71 +42,78 @@ from holdfast.sim.world import World
 FIRST_ROUND_S = RENEW_S
 WITHIN_S = 60
 AT_ONCE_US = 10_000
-# Tenants feel an overload when half of their requests take so many times longer, or are refused.
-FELT = 4
+# An overload affects tenants when the median latency grows by this factor, or requests are refused.
+OVERLOAD_FACTOR = 4
 
 
-def _again(storm: Storm, begin_s: int, end_s: int) -> float:
-    """Requests a second that would not have been sent if the ones before had been answered.
+def _retries_per_s(storm: Storm, begin_s: int, end_s: int) -> float:
+    """Retries per second: requests that follow from earlier ones without an answer.
 
-    Of tenants, what is more than their wishes; of components, what is more than usual; of streams,
-    all: none would have ended; of the lists of resyncs, those that their rhythm does not explain.
+    For tenants, the requests beyond their intents; for components, those beyond the usual rate; for
+    streams, all of them, since none would have ended; for resync lists, those before their period.
     """
     meter = storm.meter
-    found = meter.offered_per_s(begin_s, end_s, TENANT) - meter.wishes_per_s(begin_s, end_s)
+    found = meter.offered_per_s(begin_s, end_s, TENANT) - meter.intents_per_s(begin_s, end_s)
     for kinds in ((RENEWAL,), (LEASE, SYSTEM)):
         usual = meter.offered_per_s(CALM_S, SLOW_S, *kinds)
         found += max(0.0, meter.offered_per_s(begin_s, end_s, *kinds) - usual)
-    return found + meter.offered_per_s(begin_s, end_s, STREAM, AUDIT_AGAIN)
+    return found + meter.offered_per_s(begin_s, end_s, STREAM, EARLY_LIST)
 
 
-def _expects(storm: Storm) -> tuple[Sentence, ...]:
-    return (*_first(storm), *_of_retries(storm), *_of_nodes(storm), *_afterwards(storm))
+def _sentences(storm: Storm) -> tuple[Sentence, ...]:
+    return (
+        *_about_precedence(storm),
+        *_about_retries(storm),
+        *_about_nodes(storm),
+        *_about_recovery(storm),
+    )
 
 
-def _first(storm: Storm) -> tuple[Sentence, ...]:
-    """What is served before the storm, and first of all when it begins."""
+def _about_precedence(storm: Storm) -> tuple[Sentence, ...]:
+    """The service before the storm, and the requests with precedence when it begins."""
     meter = storm.meter
 
     def normal(log: RunLog) -> str:
         served = meter.share(TENANT, SERVED, CALM_S, SLOW_S)
         renewed = meter.share(RENEWAL, SERVED, CALM_S, SLOW_S)
-        demand(served >= 0.999, f"only {served:.2%} of what tenants ask is served")
+        demand(served >= 0.999, f"only {served:.2%} of the tenants' requests are served")
         demand(renewed >= 0.999, f"only {renewed:.2%} of the renewals are served")
         rate = meter.offered_per_s(CALM_S, SLOW_S)
-        p99 = meter.wish_latency_ms(0.99, CALM_S, SLOW_S)
-        return f"{rate:.0f} requests/s, all served, 99 % of wishes within {p99} ms"
+        p99 = meter.intent_latency_ms(0.99, CALM_S, SLOW_S)
+        return f"{rate:.0f} requests/s, all served, 99 % of intents within {p99} ms"
 
     def leases(log: RunLog) -> str:
         worst = min(
             (meter.share(kind, SERVED, SLOW_S + 1, REFUSES_S - 3), kind)
             for kind in (RENEWAL, LEASE)
         )
-        demand(worst[0] >= 0.999, f"only {worst[0]:.1%} of each {worst[1]} were served")
+        demand(worst[0] >= 0.999, f"only {worst[0]:.1%} of {worst[1]} requests were served")
         p99 = meter.latency_ms(RENEWAL, 0.99, SLOW_S + 1, REFUSES_S - 3)
         demand(p99 <= TIMING.ack_window_ms, f"renewals took {p99} ms")
-        turned = meter.share(TENANT, REFUSED, SLOW_S + 1, REFUSES_S - 3)
+        refused = meter.share(TENANT, REFUSED, SLOW_S + 1, REFUSES_S - 3)
         usual_ms = meter.latency_ms(TENANT, 0.5, CALM_S, SLOW_S)
         slow_ms = meter.latency_ms(TENANT, 0.5, SLOW_S + 1, REFUSES_S - 3)
-        is_felt = turned > 0 or slow_ms >= FELT * usual_ms
-        demand(is_felt, f"tenants wait {slow_ms} ms instead of {usual_ms}: it was no overload")
-        told = f"{turned:.0%} are turned away, half of the others wait {slow_ms} ms instead of"
-        return f"every renewal and lease, 99 % within {p99} ms; of tenants {told} {usual_ms}"
+        is_overload = refused > 0 or slow_ms >= OVERLOAD_FACTOR * usual_ms
+        demand(is_overload, f"tenants wait {slow_ms} ms instead of {usual_ms}: no overload")
+        tenants = f"{refused:.0%} are refused, the median latency is {slow_ms} ms instead of"
+        return f"all renewals and leases, 99 % within {p99} ms; of tenants {tenants} {usual_ms}"
 
     return (
-        Sentence("sc14.normal", "Before it, everything is served.", normal),
+        Sentence("sc14.normal", "Before the storm, every request is served.", normal),
         Sentence("sc14.leases", "While the store is slow, renewals and leases come first.", leases),
     )
 
 
-def _of_retries(storm: Storm) -> tuple[Sentence, ...]:
-    """How much is sent again while the store is slow, and while it refuses."""
+def _about_retries(storm: Storm) -> tuple[Sentence, ...]:
+    """How many requests are retries while the store is slow, and while it refuses."""
 
     def first_round(log: RunLog) -> str:
         usual = storm.meter.offered_per_s(CALM_S, SLOW_S)
-        more = max(_again(storm, at_s, at_s + FIRST_ROUND_S) for at_s in (SLOW_S, REFUSES_S))
-        demand(more <= usual, f"{more:.0f} requests/s were sent again, usual are {usual:.0f}")
-        return f"{more / usual:.0%} of the usual {usual:.0f} requests/s were sent again"
+        more = max(
+            _retries_per_s(storm, at_s, at_s + FIRST_ROUND_S) for at_s in (SLOW_S, REFUSES_S)
+        )
+        demand(more <= usual, f"{more:.0f} retries/s, and the usual load is {usual:.0f} requests/s")
+        return f"retries were {more / usual:.0%} of the usual {usual:.0f} requests/s"
 
     def retries(log: RunLog) -> str:
         usual = storm.meter.offered_per_s(CALM_S, SLOW_S)
@@ -115,16 +122,16 @@ def _of_retries(storm: Storm) -> tuple[Sentence, ...]:
             for begin_s, end_s in ((SLOW_S, REFUSES_S), (REFUSES_S, BACK_S))
             for at_s in range(begin_s + FIRST_ROUND_S, end_s - RENEW_S + 1)
         ]
-        worst, at_s = max((_again(storm, at, at + RENEW_S), at) for at in windows)
+        worst, at_s = max((_retries_per_s(storm, at, at + RENEW_S), at) for at in windows)
         demand(
             worst < 0.10 * usual,
-            f"{worst / usual:.0%} of the usual load was sent again from second {at_s} on",
+            f"retries were {worst / usual:.0%} of the usual load from second {at_s} on",
         )
         return f"at most {worst / usual:.1%} of the usual load in any {RENEW_S} s"
 
     return (
         Sentence(
-            "sc14.first-round", "In the first round nobody asks more than once again.", first_round
+            "sc14.first-round", "In the first round no client retries more than once.", first_round
         ),
         Sentence(
             "sc14.retries",
@@ -134,8 +141,8 @@ def _of_retries(storm: Storm) -> tuple[Sentence, ...]:
     )
 
 
-def _of_nodes(storm: Storm) -> tuple[Sentence, ...]:
-    """What becomes of those who only could not be heard."""
+def _about_nodes(storm: Storm) -> tuple[Sentence, ...]:
+    """What happens to nodes whose heartbeats the servers could not handle."""
 
     def unfenced(log: RunLog) -> str:
         fenced = log.all(NodeChanged, lambda it: it.phase in (NodePhase.FENCED, NodePhase.LOST))
@@ -151,36 +158,46 @@ def _of_nodes(storm: Storm) -> tuple[Sentence, ...]:
         return f"of {streams} streams at most {most} were opened within {AT_ONCE_US // 1_000} ms"
 
     return (
-        Sentence("sc14.unfenced", "Nothing is fenced for our own deafness.", unfenced),
         Sentence(
-            "sc14.spread", "Those who lose their streams at once do not come back at once.", spread
+            "sc14.unfenced", "No node is fenced because the servers were overloaded.", unfenced
+        ),
+        Sentence(
+            "sc14.spread",
+            "Clients that lose their streams at once do not reconnect at once.",
+            spread,
         ),
     )
 
 
-def _afterwards(storm: Storm) -> tuple[Sentence, ...]:
-    """That it is over when its cause is."""
+def _about_recovery(storm: Storm) -> tuple[Sentence, ...]:
+    """The recovery after the store's return."""
     meter = storm.meter
 
     def recovered(log: RunLog) -> str:
-        late = {at: why for at, why in meter.unwell.items() if at >= BACK_S + WITHIN_S}
-        demand(not late, f"{len(late)} s of trouble, such as {next(iter(late.items()), None)}")
-        last = max(meter.unwell, default=BACK_S)
-        return f"all is as before {last + 1 - BACK_S} s after the store's return, and stays so"
+        late = {at: why for at, why in meter.problems.items() if at >= BACK_S + WITHIN_S}
+        demand(not late, f"{len(late)} s with problems, such as {next(iter(late.items()), None)}")
+        last = max(meter.problems, default=BACK_S)
+        return (
+            f"the plane is as before {last + 1 - BACK_S} s after the store's return, and stays so"
+        )
 
     def stable(log: RunLog) -> str:
         usual = meter.offered_per_s(CALM_S, SLOW_S)
         after = (BACK_S + WITHIN_S, END_S - 5)
-        more = _again(storm, *after)
-        demand(more < 0.05 * usual, f"{more:.1f} requests/s are still sent again")
-        before_ms = meter.wish_latency_ms(0.99, CALM_S, SLOW_S)
-        after_ms = meter.wish_latency_ms(0.99, *after)
-        demand(after_ms <= 2 * before_ms + 50, f"wishes take {after_ms} ms instead of {before_ms}")
-        return f"{more / usual:.1%} is sent again, wishes take {after_ms} ms as {before_ms} before"
+        more = _retries_per_s(storm, *after)
+        demand(more < 0.05 * usual, f"there are still {more:.1f} retries/s")
+        before_ms = meter.intent_latency_ms(0.99, CALM_S, SLOW_S)
+        after_ms = meter.intent_latency_ms(0.99, *after)
+        demand(after_ms <= 2 * before_ms + 50, f"intents take {after_ms} ms instead of {before_ms}")
+        return f"retries are {more / usual:.1%}; intents take {after_ms} ms, {before_ms} ms before"
 
     return (
-        Sentence("sc14.recovered", "All is well within 60 s of the store's return.", recovered),
-        Sentence("sc14.stable", "There is no metastable state: it stays as it was before.", stable),
+        Sentence(
+            "sc14.recovered", "The plane recovers within 60 s of the store's return.", recovered
+        ),
+        Sentence(
+            "sc14.stable", "There is no metastable state: the plane stays as it was before.", stable
+        ),
     )
 
 
@@ -196,7 +213,7 @@ def _scenario(attribute: str, size: StormSize) -> Scenario:
 def _build(world: World, size: StormSize) -> None:
     storm = Storm(world, size)
     world.check(storm.store_copy, storm.log, storm.meter)
-    world.check(SentenceChecks(storm.log, _expects(storm)))
+    world.check(SentenceChecks(storm.log, _sentences(storm)))
 
 
 SCENARIO = _scenario("SCENARIO", StormSize(5_000, store_us=120))

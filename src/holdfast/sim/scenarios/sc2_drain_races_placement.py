@@ -1,8 +1,8 @@
-"""A node is drained while the scheduler, which does not know it yet, picks it.
+"""A node is drained while the scheduler, whose cache is stale, picks it.
 
 t0 node-a reports 8 free CPUs; t1 the scheduler's cache has it; t2 a drain of node-a is committed;
-t3 the scheduler picks node-a for job-17; t4 the bind arrives; t5 node-a takes no more work. News
-and requests of the scheduler are under way for a second or two, so that t3 lies after t2.
+t3 the scheduler picks node-a for job-17; t4 the bind arrives; t5 node-a takes no more work. Watch
+events and requests of the scheduler are delayed by a second or two, so that t3 is after t2.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def build(world: World) -> None:
     plane.node(NODE, cpu="9")
     plane.node(ELSEWHERE, cpu="8")
     plane.act(8_000, {"do": "cordon", "node": ELSEWHERE})
-    # What is drained away; it leaves node-a 8 free CPUs.
+    # The drain moves this one away; it leaves node-a 8 free CPUs.
     plane.act(12_000, workload_act("resident", "billing"))
     delay_ms = between(plane.rng, 800, 2_200)
     begin_ms = WANTED_AT_MS - 1_000
@@ -41,51 +41,53 @@ def build(world: World) -> None:
         prompt(world, OPERATOR_CELL, {"do": "drain", "node": NODE})
         prompt(world, OPERATOR_CELL, {"do": "uncordon", "node": ELSEWHERE})
 
-    plane.cue(_is_wanted, drain)
-    plane.ready(EXPECTS)
+    plane.cue(_is_created, drain)
+    plane.ready(SENTENCES)
 
 
-def _is_wanted(moment: LogEntry) -> bool:
-    what = moment.what
+def _is_created(entry: LogEntry) -> bool:
+    what = entry.what
     return isinstance(what, StateChanged) and what.name == JOB and what.state is State.PENDING
 
 
-def _drained(log: RunLog) -> LogEntry:
-    """t2."""
+def _drain_entry(log: RunLog) -> LogEntry:
+    """The log entry of t2."""
     found = log.all(NodeChanged, lambda it: it.node == NODE and not it.is_open)
     demand(found, f"{NODE} was never drained")
     return found[0]
 
 
 def _refusal(log: RunLog) -> tuple[LogEntry, Refusal]:
-    """t3 and what it came to."""
-    asked, told = log.bind_requests(JOB, "main"), log.bind_answers(JOB, "main")
+    """The log entry of t3, and the refusal."""
+    asked, answers = log.bind_requests(JOB, "main"), log.bind_answers(JOB, "main")
     demand(asked and asked[0].what.request.node == NODE, f"{NODE} was not picked for {JOB}")
-    demand(asked[0].at_ms > _drained(log).at_ms, "it was picked before the drain")
-    demand(told, "nothing became known of the bind")
-    answer = told[0].what.answer
-    demand(isinstance(answer, Refusal), f"the bind to a draining node came to {answer!r}")
+    demand(asked[0].at_ms > _drain_entry(log).at_ms, "it was picked before the drain")
+    demand(answers, "the bind got no answer")
+    answer = answers[0].what.answer
+    demand(isinstance(answer, Refusal), f"the answer to the bind to a draining node was {answer!r}")
     return asked[0], answer
 
 
-def _refused(log: RunLog) -> str:
+def _is_refused_with_reason(log: RunLog) -> str:
     asked, refusal = _refusal(log)
     reason = refusal.reason
     demand(reason is Reason.NODE_DRAINING, f"it was refused with {reason.value}")
-    return f"drained at {_drained(log).at_ms} ms, picked at {asked.at_ms} ms: {refusal.message}"
+    return f"drained at {_drain_entry(log).at_ms} ms, picked at {asked.at_ms} ms: {refusal.message}"
 
 
 def _names_revisions(log: RunLog) -> str:
     asked, refusal = _refusal(log)
     rested, now = (refusal.details.get(it, "") for it in ("snapshotRevision", "nodeRevision"))
     seen = asked.what.request.snapshot_revision
-    demand(rested == str(seen), f"it rested on {seen}, the refusal says {rested or 'nothing'}")
-    demand(now.isdigit(), f"the refusal does not name the node's revision: {refusal.details}")
+    demand(rested == str(seen), f"the proposal used {seen}, the refusal says {rested or 'nothing'}")
+    demand(now.isdigit(), f"the refusal has no node revision: {refusal.details}")
     known = log.ledgers.get(NODE, [])
-    demand(int(now) in known, f"{now} is no revision of the node's ledger: {known}")
-    drained = _drained(log).revision
-    demand(int(now) >= drained > seen, f"{seen} was seen, {drained} drained it, {now} is named")
-    return f"the proposal rested on revision {rested}, the node is at {now}"
+    demand(int(now) in known, f"{now} is not a revision of the node's ledger: {known}")
+    drained = _drain_entry(log).revision
+    demand(
+        int(now) >= drained > seen, f"seen at {seen}, drained at {drained}, the refusal names {now}"
+    )
+    return f"the proposal used revision {rested}, the node is at {now}"
 
 
 def _lands_elsewhere(log: RunLog) -> str:
@@ -98,7 +100,7 @@ def _lands_elsewhere(log: RunLog) -> str:
 
 
 def _drain_ends(log: RunLog) -> str:
-    drained = _drained(log)
+    drained = _drain_entry(log)
     later = log.all(Bound, lambda it: it.node == NODE)
     late = [it.what.replica.name for it in later if it.revision > drained.revision]
     demand(not late, f"{NODE} took {late} after its drain began")
@@ -109,15 +111,17 @@ def _drain_ends(log: RunLog) -> str:
     ]
     demand(not left, f"{left} are still on {NODE}")
     moved = [it.what.node for it in log.bindings("resident-0-1")]
-    demand(moved == [ELSEWHERE], f"what was there went to {moved}")
-    return f"{NODE} took nothing more and is empty; what was there runs on {ELSEWHERE}"
+    demand(moved == [ELSEWHERE], f"its replica moved to {moved}")
+    return f"{NODE} took no more work and is empty; its replica runs on {ELSEWHERE}"
 
 
-EXPECTS = (
-    Sentence("sc2.refused", "The bind is refused at t4 with NodeDraining.", _refused),
+SENTENCES = (
+    Sentence(
+        "sc2.refused", "The bind is refused at t4 with NodeDraining.", _is_refused_with_reason
+    ),
     Sentence(
         "sc2.names-revisions",
-        "The refusal names the node revision that the proposal rested on and the current one.",
+        "The refusal names the node revision of the proposal and the current one.",
         _names_revisions,
     ),
     Sentence("sc2.elsewhere", "job-17 lands elsewhere.", _lands_elsewhere),

@@ -1,8 +1,9 @@
 """Nodes are lost in every way there is, and nothing that must run once runs twice.
 
-Five nodes fall silent at once, each with two exclusive replicas and one that is to be kept: one
-died, one is cut off, one has an agent that hangs, one comes back a second before its fence and one
-a second after. In another zone three of five nodes are silent, which is more than one believes.
+Five nodes fall silent at once, each with two exclusive replicas and one of policy keep: one died,
+one is cut off, one has a hung agent, one comes back a second before its fence and one a second
+after. In another zone three of five nodes are silent, which is more than the disruption limit
+allows to mark.
 """
 
 from __future__ import annotations
@@ -32,31 +33,31 @@ DIED, CUT, HUNG, EARLY, LATE = VICTIMS = (
 )
 SPARES = ("node-spare-1", "node-spare-2")
 # A zone of its own, of which three fifths fall silent.
-BRAKED = tuple(f"node-braked-{number}" for number in range(5))
-SILENT = BRAKED[:3]
+LIMITED = tuple(f"node-braked-{number}" for number in range(5))
+SILENT = LIMITED[:3]
 EXCLUSIVE, KEPT, STEADY, NEW = "fraud-batch", "risk-keeper", "billing-api", "newcomer"
 STRUCK_AT_MS, END_MS = 32_000, 160_000
 SECOND_MS = 1_000
-_GIVEN_UP = (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)
+_MARKED = (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)
 
 
 def build(world: World) -> None:
     plane = ExamplePlane(world)
     plane.scheduler("main")
     for name in VICTIMS:
-        # Zones of one node each: of these everybody is believed.
+        # Zones of one node each: the limit per zone does not apply to them.
         plane.node(name, zone=name, cpu="8", gpus=2)
     for name in SPARES:
         plane.node(name, zone=name, cpu="8", gpus=5)
-    for name in BRAKED:
+    for name in LIMITED:
         plane.node(name, zone="braked", pool="braked", cpu="2")
-    _furnish(plane)
-    _strike(plane)
-    plane.ready(EXPECTS)
+    _create_work(plane)
+    _silence_nodes(plane)
+    plane.ready(SENTENCES)
 
 
-def _furnish(plane: ExamplePlane) -> None:
-    """Two exclusive replicas and a kept one fit on each victim, and go nowhere else at first."""
+def _create_work(plane: ExamplePlane) -> None:
+    """Two exclusive replicas and a kept one fit on each victim; spare nodes open later."""
     for name in SPARES:
         plane.act(8_000, {"do": "cordon", "node": name})
         plane.act(26_000, {"do": "uncordon", "node": name})
@@ -65,7 +66,7 @@ def _furnish(plane: ExamplePlane) -> None:
     plane.act(11_000, workload_act(STEADY, "billing", replicas=5, cpu="1500m", pool="braked"))
 
 
-def _strike(plane: ExamplePlane) -> None:
+def _silence_nodes(plane: ExamplePlane) -> None:
     rng = plane.rng
     away_ms = between(rng, 75_000, 95_000)
     plane.fault(STRUCK_AT_MS, "reboot", DIED, for_ms=away_ms)
@@ -73,25 +74,25 @@ def _strike(plane: ExamplePlane) -> None:
     plane.fault(STRUCK_AT_MS, "pause", HUNG, for_ms=away_ms)
     for name in SILENT:
         plane.fault(STRUCK_AT_MS, "partition", name, peer="*", for_ms=away_ms)
-    # One whose agent wakes up is heard at once; after a cut it takes a while until it tries again.
+    # An agent that resumes renews at once; after a cut it takes a while until it retries.
     plane.fault(STRUCK_AT_MS, "pause", EARLY, for_ms=away_ms)
     plane.cue(
-        lambda it: _is_judged(it, EARLY, NodePhase.UNKNOWN),
+        lambda it: _is_phase_change(it, EARLY, NodePhase.UNKNOWN),
         lambda world: plane.at(
             world.now_us // 1000 + TIMING.fence_after_ms - SECOND_MS,
             lambda world: world.resume(world.cells[EARLY]),
         ),
     )
     _cut_until_fenced(plane, LATE)
-    # Whoever is doubted is asked for by name, and waits.
+    # A replica that needs a Suspect node by name must wait.
     plane.cue(
-        lambda it: _is_judged(it, CUT, NodePhase.SUSPECT),
+        lambda it: _is_phase_change(it, CUT, NodePhase.SUSPECT),
         lambda world: prompt(world, OPERATOR_CELL, workload_act(NEW, "search", node=CUT)),
     )
 
 
 def _cut_until_fenced(plane: ExamplePlane, node: str) -> None:
-    """Cut a node off until a second after its fence."""
+    """Cut a node off until one second after its fence."""
 
     def cut(world: World) -> None:
         fault = Fault(STRUCK_AT_MS, "partition", node, "*")
@@ -103,21 +104,21 @@ def _cut_until_fenced(plane: ExamplePlane, node: str) -> None:
             if heal is not None:
                 plane.at(at_ms, lambda _world: heal())
 
-        plane.cue(lambda it: _is_judged(it, node, NodePhase.FENCED), mend)
+        plane.cue(lambda it: _is_phase_change(it, node, NodePhase.FENCED), mend)
 
     plane.at(STRUCK_AT_MS, cut)
 
 
-def _is_judged(moment: LogEntry, node: str, phase: NodePhase) -> bool:
-    what = moment.what
+def _is_phase_change(entry: LogEntry, node: str, phase: NodePhase) -> bool:
+    what = entry.what
     return isinstance(what, NodeChanged) and what.node == node and what.phase is phase
 
 
-# Ways to look at it -------------------------------------------------------------------------------
+# Queries ------------------------------------------------------------------------------------------
 
 
 def _when(log: RunLog, node: str, phase: NodePhase) -> int | None:
-    """When a node was first judged so after it fell silent."""
+    """When a node first came into this phase after it fell silent."""
     found = log.node_changes(node, phase)
     return next((it.at_ms for it in found if it.at_ms > STRUCK_AT_MS), None)
 
@@ -135,7 +136,7 @@ def _back_ms(log: RunLog, node: str) -> int:
 
 
 def _first_bound(log: RunLog, node: str, workload: str) -> list[Replica]:
-    """What was on a node when it fell silent."""
+    """The replicas of a workload on a node when it fell silent."""
     found = log.all(Bound, lambda it: it.node == node and it.replica.spec.workload == workload)
     there = [it.what.replica for it in found if it.at_ms < STRUCK_AT_MS]
     demand(there, f"nothing of {workload} was on {node}")
@@ -143,7 +144,7 @@ def _first_bound(log: RunLog, node: str, workload: str) -> list[Replica]:
 
 
 def _successors(log: RunLog, of: Replica) -> list[LogEntry]:
-    """Every later bind for the same place."""
+    """All later binds for the same ordinal."""
     spec = of.spec
     return log.all(
         Bound,
@@ -155,13 +156,13 @@ def _successors(log: RunLog, of: Replica) -> list[LogEntry]:
     )
 
 
-def _fenced(log: RunLog) -> Iterable[str]:
-    """The victims that came back too late, or not at all."""
+def _fenced_nodes(log: RunLog) -> Iterable[str]:
+    """The victims that were fenced."""
     return [it for it in VICTIMS if _when(log, it, NodePhase.FENCED) is not None]
 
 
 def _ended_ms(log: RunLog, host: str, uid: str) -> int | None:
-    """When the last process of a replica ended on a computer after that fell silent."""
+    """When the last process of a replica ended on a computer after it fell silent."""
     found = log.all(ProcessEnded, lambda it: it.host == host and it.uid == uid)
     return max((it.at_ms for it in found if it.at_ms >= STRUCK_AT_MS), default=None)
 
@@ -171,18 +172,18 @@ def _ended_ms(log: RunLog, host: str, uid: str) -> int | None:
 
 def _no_new_work(log: RunLog) -> str:
     phases: dict[str, NodePhase] = {}
-    doubted = 0
-    for moment in log.entries:
-        what = moment.what
+    suspects = 0
+    for entry in log.entries:
+        what = entry.what
         if isinstance(what, NodeChanged):
             phases[what.node] = what.phase
-            doubted += what.phase is NodePhase.SUSPECT
+            suspects += what.phase is NodePhase.SUSPECT
         elif isinstance(what, Bound):
             phase = phases.get(what.node)
             name = what.replica.name
             demand(phase is NodePhase.READY, f"{name} was bound to {what.node}, which is {phase}")
     waited = log.waits(f"{NEW}-0-0")
-    return f"{doubted} doubts; it says: {waited[0].what.pending.message}" if waited else ""
+    return f"{suspects} Suspect nodes; message: {waited[0].what.pending.message}" if waited else ""
 
 
 def _not_before_the_fence(log: RunLog) -> str:
@@ -190,8 +191,8 @@ def _not_before_the_fence(log: RunLog) -> str:
     for node in VICTIMS:
         fenced_ms = _when(log, node, NodePhase.FENCED)
         for old in _first_bound(log, node, EXCLUSIVE):
-            for moment in _successors(log, old):
-                name, at_ms = moment.what.replica.name, moment.at_ms
+            for entry in _successors(log, old):
+                name, at_ms = entry.what.replica.name, entry.at_ms
                 demand(
                     fenced_ms is not None and fenced_ms <= at_ms,
                     f"{name} was bound at {at_ms} ms, the fence of {node} was at {fenced_ms}",
@@ -202,7 +203,7 @@ def _not_before_the_fence(log: RunLog) -> str:
 
 def _self_stop(log: RunLog) -> str:
     before: list[int] = []
-    for node in _fenced(log):
+    for node in _fenced_nodes(log):
         fenced_ms = _fenced_ms(log, node)
         for old in _first_bound(log, node, EXCLUSIVE):
             ended_ms = _ended_ms(log, node, old.metadata.uid)
@@ -215,7 +216,7 @@ def _self_stop(log: RunLog) -> str:
 
 def _one_replacement(log: RunLog) -> str:
     count = 0
-    for node in _fenced(log):
+    for node in _fenced_nodes(log):
         for old in _first_bound(log, node, EXCLUSIVE):
             new = _successors(log, old)
             demand(len(new) == 1, f"{old.name} was replaced {len(new)} times")
@@ -223,18 +224,18 @@ def _one_replacement(log: RunLog) -> str:
             state = replica.status.state if replica is not None else None
             demand(state is State.RUNNING, f"{new[0].what.replica.name} is {state}")
             count += 1
-    demand(len(list(_fenced(log))) >= len(VICTIMS) - 1, "not all were lost")
-    return f"{count} replicas of {len(list(_fenced(log)))} nodes, each once"
+    demand(len(list(_fenced_nodes(log))) >= len(VICTIMS) - 1, "not all were lost")
+    return f"{count} replicas of {len(list(_fenced_nodes(log)))} nodes, each once"
 
 
 def _not_resurrected(log: RunLog) -> str:
     count = 0
-    for node in _fenced(log):
+    for node in _fenced_nodes(log):
         fenced_ms, back_ms = _fenced_ms(log, node), _back_ms(log, node)
         for old in _first_bound(log, node, EXCLUSIVE):
             uid = old.metadata.uid
-            begun = [it for it in log.all(ProcessStarted) if it.what.uid == uid]
-            late = [it for it in begun if it.at_ms > fenced_ms]
+            started = [it for it in log.all(ProcessStarted) if it.what.uid == uid]
+            late = [it for it in started if it.at_ms > fenced_ms]
             demand(not late, f"{old.name} was started after the fence of {node}")
             ended_ms = _ended_ms(log, node, uid)
             is_over = ended_ms is not None and ended_ms < back_ms
@@ -246,14 +247,14 @@ def _not_resurrected(log: RunLog) -> str:
     return f"{count} old copies ended before their nodes were back, and stayed so"
 
 
-def _kept(log: RunLog) -> str:
+def _keep_runs_once(log: RunLog) -> str:
     ran: list[str] = []
     for node in VICTIMS:
         (old,) = _first_bound(log, node, KEPT)
         released = log.state_changes(old.name, State.RELEASED)
-        for moment in _successors(log, old):
-            is_later = bool(released) and released[0].at_ms <= moment.at_ms
-            demand(is_later, f"{moment.what.replica.name} was bound beside {old.name}")
+        for entry in _successors(log, old):
+            is_later = bool(released) and released[0].at_ms <= entry.at_ms
+            demand(is_later, f"{entry.what.replica.name} was bound beside {old.name}")
         ended_ms = _ended_ms(log, node, old.metadata.uid)
         if node != DIED:
             back_ms = _back_ms(log, node)
@@ -263,54 +264,62 @@ def _kept(log: RunLog) -> str:
                 "before the node was back",
             )
             ran.append(old.name)
-    return f"{', '.join(ran)} ran on until their nodes were back; nobody replaced one that ran"
+    return f"{', '.join(ran)} ran until their nodes were back; none was replaced while it ran"
 
 
 def _early_or_fenced(log: RunLog) -> str:
-    """A second is too short to be sure: it was heard in time, or it was fenced. Never both."""
+    """A second is too short to be sure: it renewed in time, or it was fenced. Never both."""
     back_ms, fenced_ms = _back_ms(log, EARLY), _when(log, EARLY, NodePhase.FENCED)
     old = _first_bound(log, EARLY, EXCLUSIVE)
     if fenced_ms is not None:
-        return f"it was fenced {back_ms - fenced_ms} ms before it was heard"
+        return f"it was fenced {back_ms - fenced_ms} ms before it was Ready again"
     for it in old:
         demand(not _successors(log, it), f"{it.name} was replaced, and {EARLY} was not fenced")
         found = log.replica(it.name)
         state = found.status.state if found is not None else None
         demand(state is State.RUNNING, f"{it.name} is {state} on a node that came back in time")
-    return f"it was heard at {back_ms} ms, and {len(old)} replicas go on there"
+    return f"it was Ready again at {back_ms} ms, and its {len(old)} replicas still run"
 
 
-def _brake(log: RunLog) -> str:
-    judged = log.all(NodeChanged, lambda it: it.node in BRAKED and it.phase in _GIVEN_UP)
-    demand(not judged, f"{[it.what for it in judged]} though three of five were silent")
-    doubted = log.all(NodeChanged, lambda it: it.node in BRAKED and it.phase is NodePhase.SUSPECT)
-    demand(len({it.what.node for it in doubted}) == len(SILENT), "not three of five were silent")
+def _zone_limit_holds(log: RunLog) -> str:
+    changes = log.all(NodeChanged, lambda it: it.node in LIMITED and it.phase in _MARKED)
+    demand(not changes, f"{[it.what for it in changes]} though three of five were silent")
+    suspects = log.all(NodeChanged, lambda it: it.node in LIMITED and it.phase is NodePhase.SUSPECT)
+    demand(len({it.what.node for it in suspects}) == len(SILENT), "not three of five were silent")
     lost = log.all(StateChanged, lambda it: it.name.startswith(f"{STEADY}-") and it.state in _ENDS)
     demand(not lost, f"{[it.what for it in lost]}")
-    return f"{len(SILENT)} of {len(BRAKED)} were doubted, none was given up, nothing was replaced"
+    return f"{len(SILENT)} of {len(LIMITED)} were Suspect, none was marked, nothing was replaced"
 
 
 _ENDS = (State.UNKNOWN, State.STOPPING, State.FAILED, State.RELEASED)
 
-EXPECTS = (
-    Sentence("sc6.no-new-work", "From Suspect on a node gets no new work.", _no_new_work),
+SENTENCES = (
+    Sentence("sc6.no-new-work", "A node gets no new work from Suspect on.", _no_new_work),
     Sentence(
         "sc6.not-before",
         "Nothing exclusive is replaced before the fence.",
         _not_before_the_fence,
     ),
-    Sentence("sc6.self-stop", "What is exclusive stops itself before that.", _self_stop),
+    Sentence("sc6.self-stop", "Exclusive replicas stop themselves before the fence.", _self_stop),
+    Sentence("sc6.one-after", "After the fence each replica is replaced once.", _one_replacement),
     Sentence(
-        "sc6.one-after", "After the fence there is one replacement of each.", _one_replacement
+        "sc6.no-resurrection",
+        "When the node returns, the old copy is not started again.",
+        _not_resurrected,
     ),
-    Sentence("sc6.no-resurrection", "On return the old copy is not resurrected.", _not_resurrected),
-    Sentence("sc6.keep", "What is to be kept runs on, and nothing is put beside it.", _kept),
+    Sentence(
+        "sc6.keep",
+        "Replicas of policy keep still run, and no second copy is bound.",
+        _keep_runs_once,
+    ),
     Sentence(
         "sc6.a-second-before",
         "A node that comes back a second before its fence is cleared or fenced, never both.",
         _early_or_fenced,
     ),
-    Sentence("sc6.brake", "With 60 % of a zone silent, nobody there is given up.", _brake),
+    Sentence(
+        "sc6.brake", "With 60 % of a zone silent, no node of it is marked.", _zone_limit_holds
+    ),
 )
 
 SCENARIO = Scenario(

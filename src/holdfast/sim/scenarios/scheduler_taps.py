@@ -1,6 +1,6 @@
-"""A door before each scheduler: what it asks for and what it is told are facts for the story.
+"""Taps a scheduler: its requests and the answers it receives become facts for the run log.
 
-The scheduler behind it is the product's own machine and does not know.
+The scheduler is the product's own machine and does not know of the tap.
 """
 
 from __future__ import annotations
@@ -21,38 +21,39 @@ from holdfast.sim.worlds.authority.scripted_clients import StateFact
 
 
 class RequestSent(msgspec.Struct, frozen=True):
-    """A fact: this is on its way to the servers."""
+    """A fact: a scheduler sent this request to the servers."""
 
     who: str
     request: Any
 
     def __repr__(self) -> str:
-        return f"{self.who} asks for {_words(self.request)}"
+        return f"{self.who} asks for {_describe_request(self.request)}"
 
 
 class AnswerReceived(msgspec.Struct, frozen=True):
-    """A fact: this is what came back."""
+    """A fact: a scheduler received this answer."""
 
     who: str
     request: Any
     answer: Any
 
     def __repr__(self) -> str:
-        return f"{self.who} is told of {_words(self.request)}: {_verdict(self.answer)}"
+        request = _describe_request(self.request)
+        return f"{self.who} is told of {request}: {_describe_answer(self.answer)}"
 
 
 class Stall(msgspec.Struct, frozen=True):
-    """An effect of the stage alone: stand still from here on, perhaps with the clock."""
+    """An effect of the example only: pause from here on, perhaps with the clock stopped."""
 
     for_ms: int
     clock_stops: bool
 
 
 class SchedulerTap:
-    """A machine that steps a scheduler and tells what passes.
+    """A machine that steps a scheduler and states its requests and answers as facts.
 
-    `stall` makes it stand still once, in the midst of a batch: after so many binds of one step and
-    before the others, which go out when it wakes.
+    `stall` pauses it once, in the middle of a batch: after this number of binds of one step and
+    before the others, which it sends when it resumes.
     """
 
     def __init__(self, who: str, machine: Machine, stall: tuple[int, Stall] | None = None) -> None:
@@ -63,33 +64,33 @@ class SchedulerTap:
 
     @property
     def missed(self) -> int:
-        """How much only a resync brought to light, as the machine itself counts it."""
+        """How many changes only a resync found, as the machine itself counts them."""
         missed: int = self.machine.missed  # type: ignore[attr-defined]
         return missed
 
     @property
     def cache(self) -> Cache:
-        """The picture of the scheduler right behind this door."""
+        """The cache of the tapped scheduler."""
         cache: Cache = self.machine.cache  # type: ignore[attr-defined]
         return cache
 
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
-        told: list[Any] = []
+        effects_out: list[Any] = []
         if isinstance(stimulus, Answered):
             asked = self._asked.pop(stimulus.call, None)
             if asked is not None:
-                told.append(StateFact(AnswerReceived(self.who, asked.body, stimulus.body)))
+                effects_out.append(StateFact(AnswerReceived(self.who, asked.body, stimulus.body)))
         effects = [*self._rest, *self.machine.step(stimulus, now)]
         self._rest = []
-        effects = self._stalled(effects)
+        effects = self._stall_once(effects)
         for effect in effects:
             if isinstance(effect, Ask):
                 self._asked[effect.call] = effect
-                told.append(StateFact(RequestSent(self.who, effect.body)))
-            told.append(effect)
-        return told
+                effects_out.append(StateFact(RequestSent(self.who, effect.body)))
+            effects_out.append(effect)
+        return effects_out
 
-    def _stalled(self, effects: list[Any]) -> list[Any]:
+    def _stall_once(self, effects: list[Any]) -> list[Any]:
         binds = [i for i, it in enumerate(effects) if isinstance(it, Ask) and _is_bind(it)]
         if self._stall is None or len(binds) <= self._stall[0]:
             return effects
@@ -102,7 +103,7 @@ class SchedulerTap:
 def tap_scheduler(
     who: str, make: Callable[[Seat], Machine], stall: tuple[int, Stall] | None = None
 ) -> Callable[[Seat], SchedulerTap]:
-    """A factory of machines with a door."""
+    """A factory of tapped schedulers."""
     return lambda seat: SchedulerTap(who, make(seat), stall)
 
 
@@ -110,7 +111,7 @@ def _is_bind(ask: Ask) -> bool:
     return isinstance(ask.body, Bind)
 
 
-def _words(request: Any) -> str:
+def _describe_request(request: Any) -> str:
     match request:
         case Bind():
             return f"{request.target.name} on {request.node} (epoch {request.term.epoch})"
@@ -121,7 +122,7 @@ def _words(request: Any) -> str:
     return f"{name} of {target.name}" if target is not None else name
 
 
-def _verdict(answer: Any) -> str:
+def _describe_answer(answer: Any) -> str:
     match answer:
         case Accepted():
             return f"accepted at revision {answer.revision}"

@@ -1,8 +1,8 @@
 """The sentences of a worked example, and whether they are true of a run.
 
-Each sentence is a check of its own with a name. It is judged by the story when the run is over, or
-after every commit where it says that something never happens; true, it says by what evidence. One
-that finds no occasion to be true counts as broken: a check that cannot fail is a defect.
+Each sentence is a check with a name. It is checked against the run log at the end of the run, or
+after every commit if it says that something never happens. A true sentence names its evidence. A
+sentence without an occasion to be true counts as broken: a check that cannot fail is a defect.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from holdfast.sim.world import World
 
 
 class SentenceBroken(Exception):
-    """What keeps a sentence from being true, in words."""
+    """Why a sentence is not true."""
 
 
 def demand(holds: object, words: str) -> None:
-    """The sentence needs this to be so."""
+    """Raise SentenceBroken unless the condition holds."""
     if not holds:
         raise SentenceBroken(words)
 
 
-def first(moments: Sequence[LogEntry], words: str) -> LogEntry:
-    """The first of these; the sentence needs that there is one."""
-    demand(moments, words)
-    return moments[0]
+def first(entries: Sequence[LogEntry], words: str) -> LogEntry:
+    """The first of these entries; raises SentenceBroken if there is none."""
+    demand(entries, words)
+    return entries[0]
 
 
-# Returns its evidence in words, none while there was no occasion for it; raises Unmet.
+# Returns the evidence, or "" while there was no occasion for it; raises SentenceBroken.
 Judge = Callable[[RunLog], str]
 
 
 class Sentence(msgspec.Struct, frozen=True):
-    """One sentence. `always` has it judged after every commit as well."""
+    """One sentence. With `always` it is checked after every commit as well."""
 
     name: str
     sentence: str
@@ -47,7 +47,7 @@ class Sentence(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a sentence: its evidence, or what was wrong."""
+    """The result of a sentence: its evidence, or what was wrong."""
 
     name: str
     sentence: str
@@ -63,42 +63,42 @@ class Outcome(msgspec.Struct, frozen=True):
 class SentenceChecks(Checker):
     """All sentences of one example."""
 
-    def __init__(self, story: RunLog, expects: Sequence[Sentence]) -> None:
-        self._log = story
-        self.expects = tuple(expects)
-        self.invariants = tuple(expect.name for expect in expects)
+    def __init__(self, log: RunLog, sentences: Sequence[Sentence]) -> None:
+        self._log = log
+        self.sentences = tuple(sentences)
+        self.invariants = tuple(sentence.name for sentence in sentences)
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for expect in self.expects:
-            if expect.always:
-                self._judge(expect)
+        for sentence in self.sentences:
+            if sentence.always:
+                self._judge(sentence)
 
     def at_end(self, world: World) -> None:
         for outcome in self.outcomes():
             if outcome.wrong:
                 self.violated(outcome.name, outcome.wrong)
 
-    def _judge(self, expect: Sentence) -> None:
+    def _judge(self, sentence: Sentence) -> None:
         try:
-            expect.judge(self._log)
+            sentence.judge(self._log)
         except SentenceBroken as error:
-            self.violated(expect.name, str(error))
+            self.violated(sentence.name, str(error))
 
     def outcomes(self) -> list[Outcome]:
-        """How the sentences stand now."""
+        """The results of all sentences as of now."""
         found = []
-        for expect in self.expects:
+        for sentence in self.sentences:
             try:
-                evidence = expect.judge(self._log)
+                evidence = sentence.judge(self._log)
                 demand(evidence, "there was no occasion for it to be true or false")
-                found.append(Outcome(expect.name, expect.sentence, evidence=evidence))
+                found.append(Outcome(sentence.name, sentence.sentence, evidence=evidence))
             except SentenceBroken as error:
-                found.append(Outcome(expect.name, expect.sentence, wrong=str(error)))
+                found.append(Outcome(sentence.name, sentence.sentence, wrong=str(error)))
         return found
 
 
 class ExampleRun(msgspec.Struct, frozen=True):
-    """One run of a worked example. `lines` is its story."""
+    """One run of a worked example. `lines` is its run log as text."""
 
     scenario: str
     seed: int
@@ -110,7 +110,7 @@ class ExampleRun(msgspec.Struct, frozen=True):
 
 
 def perform(scenario: Scenario, seed: int) -> ExampleRun:
-    """Play an example once. Where a law broke off the run, the sentences say how far it came."""
+    """Run an example once. If an invariant ended it early, the outcomes show how far it came."""
     world = World(seed)
     broken = attempt(scenario, world)
     return ExampleRun(
@@ -124,16 +124,16 @@ def perform(scenario: Scenario, seed: int) -> ExampleRun:
     )
 
 
-# What became of a worked example, in sentences for people. `holdfast sim run` prints it.
+# The results of a worked example as text. `holdfast sim run` prints it.
 
 
 def command_of(name: str, seed: int) -> str:
-    """Repeats one run and tells its story."""
+    """The command that repeats one run and prints its log."""
     return f"holdfast sim run {name} --seed {seed} --story"
 
 
 def describe_run(name: str, run: ExampleRun, *, story: bool) -> str:
-    """Each sentence of one run with its evidence; the story where it is asked for or needed."""
+    """Each sentence of one run with its evidence; with `story` the run log as well."""
     lines = [f"{name}, seed {run.seed}: {run.virtual_ms / 1000:.0f} s in {run.events:,} events"]
     if story:
         lines += [f"  {line}" for line in run.lines]
@@ -142,7 +142,7 @@ def describe_run(name: str, run: ExampleRun, *, story: bool) -> str:
 
 
 def describe_runs(name: str, runs: Sequence[ExampleRun]) -> str:
-    """Of how many seeds each sentence is true, and the seeds of which it is not."""
+    """For how many seeds each sentence is true, and the seeds for which it is not."""
     lines = [f"{name}, {len(runs)} seeds"]
     for index, outcome in enumerate(runs[0].outcomes):
         wrong = [run for run in runs if run.outcomes[index].wrong]
@@ -157,7 +157,7 @@ def _share(outcome: Outcome, runs: Sequence[ExampleRun], wrong: Sequence[Example
     if not wrong:
         return f"({len(runs)} of {len(runs)})"
     seeds = ", ".join(str(run.seed) for run in wrong)
-    return f"({outcome.name}: not of seeds {seeds})"
+    return f"({outcome.name}: broken with seeds {seeds})"
 
 
 def _broken(name: str, run: ExampleRun) -> Iterable[str]:
