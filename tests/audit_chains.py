@@ -1,4 +1,4 @@
-"""Chains of audit records to judge, and what somebody could do to them."""
+"""Chains of audit records to judge, and how an attacker could change them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.model.audit.audit_records import (
 def chain(
     count: int, *, first: int = 1, previous: str = GENESIS, who: str = "ann"
 ) -> list[AuditRecord]:
-    """So many records, two to a revision."""
+    """This many records, two to a revision."""
     made: list[AuditRecord] = []
     for number in range(first, first + count):
         said = Mutation(who=who, verb="Patch", kind="workloads", name=f"w{number}")

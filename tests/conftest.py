@@ -38,12 +38,12 @@ old_groups.set_apart()
 # aiohttp reads all certificates that the machine trusts whenever it is imported, which takes a
 # quarter of the time that a command needs to start. No test trusts one of them.
 os.environ.setdefault("SSL_CERT_FILE", os.devnull)
-# Whoever runs the tests in the background may ignore what they send to the processes they start.
+# A shell that runs the tests in the background may ignore signals; their processes must not.
 forget_inherited()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where a test lies says whether it is live, so that nobody forgets the mark; long ones are
+    """Where a test lies says whether it is live, so that no test lacks the mark; long ones are
     left for the long run.
     """
     for item in items:
@@ -72,7 +72,7 @@ def _interleave(items: list[pytest.Item]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse to run where xdist cannot keep groups of tests together, as it does by a private name
-    of pytest: what a group sets up would be set up in every process, and nobody would notice.
+    of pytest: what a group sets up would be set up in every process without notice.
     """
     groups = config.getoption("dist", "no") == "loadgroup"
     if groups and "_nodeid" not in Node.__slots__:

@@ -1,4 +1,4 @@
-"""A disk that remembers what it was told, and what may be left of it when the power fails.
+"""A disk that remembers what was written, and what may be left of it when the power fails.
 
 `RecordingVfs` lets SQLite work on real files and notes every write, truncation, sync, creation and
 deletion. `Disk` replays the notes up to any point and then makes up a state that a power failure

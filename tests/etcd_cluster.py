@@ -66,7 +66,7 @@ def _install() -> str | None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago. Whoever uses them must be ready to lose the race."""
+    """Ports that were free a moment ago. The caller must be ready to lose the race."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for sock in sockets:
@@ -298,4 +298,4 @@ def call_next(store: EtcdStore, index: int) -> None:
 
 
 class PortTaken(Exception):
-    """Somebody else got the port between our looking and etcd's binding."""
+    """Another process got the port between our check and etcd's bind."""

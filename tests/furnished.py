@@ -118,7 +118,7 @@ class Furnished:
         return self.plane.store.copy()
 
     def restore(self, snapshot: Keyspace) -> None:
-        """Go back to how everything was; the authority starts anew and knows nothing."""
+        """Go back to how everything was; the authority restarts and knows nothing."""
         self.plane.store = snapshot.copy()
         self.plane.authority = self.plane.new_authority()
 

@@ -1,4 +1,4 @@
-"""Documents that nobody sends by accident, and what must be said about each.
+"""Documents that no client sends by accident, and the answer that each must get.
 
 One table for all who read what comes from outside: the decoder's tests, the benchmark of the most
 expensive refusal, and the server's tests. A document is made when it is asked for, since some are

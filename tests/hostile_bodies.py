@@ -10,12 +10,12 @@ import json
 from collections.abc import Callable
 
 from tests.hostile_requests import (
+    ANONYMOUS,
     APPLY,
     GROUP,
     JSON_PATCH,
     MERGE,
     MIB,
-    NOBODY,
     NODE,
     WEB,
     WORKLOADS,
@@ -86,7 +86,7 @@ PATCHES = (
     Attack("1,001 operations", patch(JSON_PATCH, _operations(1_001, op="test", path="")), (422,)),
     Attack("no operation at all", patch(JSON_PATCH, [{"path": "/a"}]), (422,), "op must be one of"),
     Attack("an operation of lists", patch(JSON_PATCH, [[]] * 900), (422,), "operation 0"),
-    Attack("an operation nobody knows", patch(JSON_PATCH, [{"op": "x" * 900, "path": ""}]), (422,)),
+    Attack("an unknown operation", patch(JSON_PATCH, [{"op": "x" * 900, "path": ""}]), (422,)),
     Attack("the end of no list", patch(JSON_PATCH, [{"op": "remove", "path": "/-"}]), (422,)),
     Attack("a lone ~", patch(JSON_PATCH, [{"op": "remove", "path": "/~"}]), (422,), "~0 or ~1"),
     Attack(
@@ -178,7 +178,7 @@ PATCHES = (
         (422,),
         "duplicate",
     ),
-    Attack("an apply by nobody", lambda: sent("PATCH", WEB, b"{}", APPLY), (422,), "fieldManager"),
+    Attack("an unnamed apply", lambda: sent("PATCH", WEB, b"{}", APPLY), (422,), "fieldManager"),
     Attack(
         "a scale of infinity",
         lambda: sent("PUT", f"{WEB}/scale", b'{"spec":{"replicas":Infinity}}'),
@@ -290,7 +290,7 @@ BATCHES = (
         "values",
     ),
     Attack(
-        "a request nobody knows",
+        "an unknown request",
         lambda: sent("POST", REQUESTS, b'{"type":"Obey"}'),
         (400,),
         "request",
@@ -351,7 +351,7 @@ BATCHES = (
         "gracePeriodSeconds",
     ),
     Attack(
-        "a policy nobody knows",
+        "an unknown policy",
         lambda: sent("DELETE", WEB, b'{"propagationPolicy":"Burn"}'),
         (422,),
         "propagationPolicy",
@@ -391,27 +391,35 @@ REVIEWS = (
         lambda: sent("POST", "/join", json.dumps({"node": "a" * 17_000, "request": ""}).encode()),
         (413,),
         "bytes",
-        NOBODY,
+        ANONYMOUS,
     ),
     Attack(
         "a join of a bad name",
         lambda: sent("POST", "/join", b'{"node":"../x","request":"","token":"t"}'),
         (422,),
         "node",
-        NOBODY,
+        ANONYMOUS,
     ),
     Attack(
         "a join without a key",
         lambda: sent("POST", "/join", b'{"node":"n9","request":"-----BEGIN","token":"t"}'),
         (401,),
         "token",
-        NOBODY,
+        ANONYMOUS,
     ),
     Attack(
-        "a join of deep JSON", lambda: sent("POST", "/join", b"[" * 9_000), (400,), "JSON", NOBODY
+        "a join of deep JSON",
+        lambda: sent("POST", "/join", b"[" * 9_000),
+        (400,),
+        "JSON",
+        ANONYMOUS,
     ),
     Attack(
-        "a body of nobody", lambda: sent("POST", WORKLOADS, b"[" * (MIB - 9)), (401,), "", NOBODY
+        "an anonymous body",
+        lambda: sent("POST", WORKLOADS, b"[" * (MIB - 9)),
+        (401,),
+        "",
+        ANONYMOUS,
     ),
     Attack("a forward of a person", lambda: sent("POST", "/forward", b"{}\n"), (403, 404)),
 )

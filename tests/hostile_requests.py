@@ -1,4 +1,4 @@
-"""Requests that nobody sends by accident, as the bytes that go over the wire.
+"""Requests that no client sends by accident, as the bytes that go over the wire.
 
 The documents of `tests/hostile.py` are about bodies alone; these are about everything around and
 beside them: request lines, queries, headers, framing, patches, YAML, batches and the bodies of our
@@ -21,7 +21,7 @@ SPACE = f"{GROUP}/namespaces/t"
 WORKLOADS = f"{SPACE}/workloads"
 # The tests have made this one, so that patches have something to be about.
 WEB = f"{WORKLOADS}/web"
-ADMIN, NOBODY, NODE, TENANT = "admin", "nobody", "system:node:n1", "ada"
+ADMIN, ANONYMOUS, NODE, TENANT = "admin", "nobody", "system:node:n1", "ada"
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -118,14 +118,17 @@ PATHS = (
     Attack("a path of another server", get("http://elsewhere/livez/x"), (400, 404)),
     Attack("a star for a path", lambda: raw("OPTIONS", "*"), (400, 404, 405)),
     Attack("a method of 9 KB", lambda: raw("A" * 9_000, WORKLOADS), (400, 405, 431)),
-    Attack("a method nobody knows", lambda: raw("BREW", WORKLOADS), (400, 405)),
+    Attack("an unknown method", lambda: raw("BREW", WORKLOADS), (400, 405)),
     Attack("TRACE", lambda: raw("TRACE", WORKLOADS), (405,)),
-    Attack("health of nonsense", get("/livez?verbose=%ff&%00=1"), (200,), who=NOBODY),
+    Attack("health of nonsense", get("/livez?verbose=%ff&%00=1"), (200,), who=ANONYMOUS),
     Attack(
-        "metrics by a body", lambda: sent("POST", "/metrics", b"[" * 99_999), (401, 405), who=NOBODY
+        "metrics by a body",
+        lambda: sent("POST", "/metrics", b"[" * 99_999),
+        (401, 405),
+        who=ANONYMOUS,
     ),
     Attack(
-        "an authority by a body", lambda: sent("PUT", "/ca", b"x" * MIB), (200, 405), who=NOBODY
+        "an authority by a body", lambda: sent("PUT", "/ca", b"x" * MIB), (200, 405), who=ANONYMOUS
     ),
     Attack("CONNECT", lambda: raw("CONNECT", "elsewhere:443"), (400, 404, 405)),
 )
@@ -229,7 +232,7 @@ SELECTORS = (
     Attack("a field of 9 KB", query(fieldSelector="a" * 9_000), (422,), "fieldSelector"),
     Attack("4,000 backslashes", query(fieldSelector="\\" * 4_000), (422,), "fieldSelector"),
     Attack("4,000 commas", query(fieldSelector="," * 4_000), (200,)),
-    Attack("a field that nobody has", query(fieldSelector="spec.a.b=1"), (422,), "scalar field"),
+    Attack("an unknown field", query(fieldSelector="spec.a.b=1"), (422,), "scalar field"),
     Attack("a field of Python", query(fieldSelector="__class__=x"), (422,), "fieldSelector"),
 )
 
@@ -248,17 +251,19 @@ HEADERS = (
         get(WORKLOADS, "Authorization: Bearer a.b.\udcff\udcfe"),
         (401,),
         "token",
-        NOBODY,
+        ANONYMOUS,
     ),
     Attack(
         "a token of 7 KB",
         get(WORKLOADS, f"Authorization: Bearer {'a.' * 3_500}"),
         (401,),
         "",
-        NOBODY,
+        ANONYMOUS,
     ),
-    Attack("a token of dots", get(WORKLOADS, "Authorization: Bearer .."), (401,), "token", NOBODY),
-    Attack("a password", get(WORKLOADS, "Authorization: Basic YTpi"), (401,), "", NOBODY),
+    Attack(
+        "a token of dots", get(WORKLOADS, "Authorization: Bearer .."), (401,), "token", ANONYMOUS
+    ),
+    Attack("a password", get(WORKLOADS, "Authorization: Basic YTpi"), (401,), "", ANONYMOUS),
     Attack(
         "an operation of 300 characters",
         lambda: sent(
@@ -302,7 +307,7 @@ HEADERS = (
 
 
 def _endless() -> Iterator[bytes]:
-    """Chunks for as long as somebody takes them, up to far more than anybody should."""
+    """Chunks for as long as the server reads them, up to far more than it should."""
     yield raw("POST", WORKLOADS, "Content-Type: application/json", "Transfer-Encoding: chunked")
     for _ in range(64):
         yield chunks(b" " * (256 << 10))

@@ -1,4 +1,4 @@
-"""A whole server in this process, over TLS, with kept lines to it as anybody (`tests/lines.py`).
+"""A whole server in this process, over TLS, with kept lines for any identity (`tests/lines.py`).
 
     async with inner_plane(folder) as plane:
         await plane.place("n1")
@@ -37,7 +37,7 @@ class InnerPlane:
         self.uids: dict[str, str] = {}
 
     def line(self, name: str, number: int = 0) -> Line:
-        """A line of somebody: `user-T` works for tenant T, `admin` is one. What lasts needs another
+        """A line of a user: `user-T` works for tenant T, `admin` is one. What lasts needs another
         number than what is asked meanwhile.
         """
         if (name, number) not in self._lines:
@@ -61,7 +61,7 @@ class InnerPlane:
         return made
 
     async def place(self, *nodes: str) -> None:
-        """Nodes with room for everybody, and the leases of a scheduler and a controller."""
+        """Nodes with room for all, and the leases of a scheduler and a controller."""
         for name in nodes:
             node: dict[str, Any] = {"kind": "Node", "apiVersion": "holdfast.dev/v1"}
             spec = {"region": "eu", "capacity": {"cpu": "900", "memory": "900Gi"}}

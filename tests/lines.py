@@ -34,7 +34,7 @@ class TurnedAway(Exception):
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """One request. `is_endless`: its answer goes on until somebody hangs up."""
+    """One request. `is_endless`: its answer goes on until one side closes the connection."""
 
     method: str
     path: str

@@ -1,6 +1,6 @@
 """How long a test waits for what must come true: long enough for any machine, and no measurement.
 
-What comes, comes much sooner; whoever waits to the end of this has found that it never does.
+What comes, comes much sooner; a wait to the end of this shows that it never does.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Plane:
         self.seed = seed
         self.authority = self.new_authority()
         self.elapsed_ms = 0
-        # By how much the calendar of whoever decides is wrong.
+        # By how much the calendar of the deciding server is wrong.
         self.ahead_ms = 0
         self.transactions: list[Transaction] = []
         self.spoil: Callable[[Txn | FateOf], Any] | None = None
@@ -279,7 +279,7 @@ class Plane:
         )
 
     def node(self, name: str = "node-a", *, gpus: int = 0, **spec: Any) -> Any:
-        """A registered node of 8 cores and 32 GiB, with so many GPUs."""
+        """A registered node of 8 cores and 32 GiB, with this many GPUs."""
         devices = tuple(
             Device(id=f"gpu-{i}", device_class="gpu", model="A100", memory="40Gi")
             for i in range(gpus)

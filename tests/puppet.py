@@ -20,7 +20,7 @@ React = Callable[[Any, Instant], Sequence[Any]]
 
 
 class Puppet:
-    """Records every stimulus and does what the test says. What it was told can be waited for."""
+    """Records every stimulus and does what the test says. A test can wait for what it received."""
 
     def __init__(self, react: React = lambda stimulus, now: ()) -> None:
         self.stimuli: list[Any] = []
@@ -39,7 +39,7 @@ class Puppet:
         return [stimulus for stimulus in self.stimuli if isinstance(stimulus, kind)]
 
     async def told(self, kind: type[Any], count: int = 1) -> list[Any]:
-        """The stimuli of a kind, when so many have come."""
+        """The stimuli of a kind, when this many have come."""
         await self.until(lambda: len(self.heard(kind)) >= count)
         return self.heard(kind)
 

@@ -43,5 +43,5 @@ def read(hub: WatchHub, effects: list[Any], store: Keyspace) -> None:
 
 
 def rights_on(store: Keyspace) -> Rights:
-    """What somebody who asks the server now may do."""
+    """What a caller of the server may do now."""
     return Rights(listed(store), Freshly(), lambda: 0.0)  # type: ignore[arg-type]

@@ -78,7 +78,7 @@ class RogueAgent:
         return obj.name if self._chance(0.9) else f"{obj.name}-none"
 
     def _operation(self, obj: Object) -> str:
-        """None, one of its own, or one that somebody else has used on the object."""
+        """None, one of its own, or one that another caller has used on the object."""
         used = [it.id for it in obj.metadata.operations]
         return self._rng.choice(("", "", f"op-{self._rng.randrange(50)}", *used))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 CONDITIONS = ("Ready", "Pressure", "Drained", "Serving", "Bound", "Repairing", "Available")
-# Parts of patches: one for every way out that somebody might think of.
+# Parts of patches: one for every known way out.
 PARTS: tuple[dict[str, Any], ...] = (
     {},
     {"metadata": {"labels": {"pool": "gold"}}},

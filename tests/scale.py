@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 VARIABLE = "HOLDFAST_LONG"
 IS_LONG = bool(os.environ.get(VARIABLE))
-# Where a property names how many examples it tries, the default run tries one in so many of them.
+# Where a property names how many examples it tries, the default run tries one in this many of them.
 EXAMPLES_DIVISOR = 3
 
 
@@ -30,12 +30,12 @@ def scaled(here: T, long: T) -> T:
 
 
 def examples(count: int) -> int:
-    """How many of so many examples are tried."""
+    """How many of these examples are tried."""
     return scaled(max(1, count // EXAMPLES_DIVISOR), count)
 
 
 def some_of(things: Iterable[T], every: int) -> list[Any]:
-    """Parameters of a test: one in so many is tried in every run, the others in the long one."""
+    """Parameters of a test: one in this many is tried in every run, the others in the long one."""
     return [
         pytest.param(thing, marks=pytest.mark.long) if number % every else thing
         for number, thing in enumerate(things)

@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parent / "golden" / "shim"
 
 @dataclass(frozen=True)
 class Step:
-    """Somebody asks the shim for something."""
+    """Send a request to the shim."""
 
     at_ms: int
     verb: str

@@ -129,15 +129,15 @@ class Workshop:
         return "".join(text + "\n" * (kind == "F") for _, _, kind, text in words)
 
     async def prints(self, attempt: Attempt, count: int = 1) -> list[str]:
-        """What it wrote, when it has written so many lines."""
+        """What it wrote, when it has written this many lines."""
         await eventually(lambda: self.output(attempt).count("\n") >= count)
         return self.output(attempt).splitlines()
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    """Until this holds; for what nobody tells us of."""
+    """Wait until this holds; for what no event signals."""
     async with asyncio.timeout(PATIENCE_S):
-        # Nobody signals what a process wrote or whether it lives, so the test has to look.
+        # No event signals what a process wrote or whether it lives, so the test has to look.
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

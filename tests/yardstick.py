@@ -28,7 +28,7 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 
 def loop_s(steps: int) -> float:
-    """What a bare loop of so many steps costs here and now."""
+    """What a bare loop of this many steps costs here and now."""
     return cpu_s(_loop) * steps / MEASURED_STEPS
 
 
@@ -44,7 +44,7 @@ def _loop() -> None:
 
 
 def assert_cheap(work: Callable[[], object], steps: int) -> None:
-    """Fail unless the work costs no more than a bare loop of so many steps, at least once."""
+    """Fail unless the work costs no more than a bare loop of this many steps, at least once."""
     if cpu_s(work) <= _quick_loop_s() * steps / MEASURED_STEPS:
         return
     seen = []

@@ -1,6 +1,6 @@
 """Requests of components as bytes, read as a server reads them and decided by the real authority.
 
-An exception that no rule declares would end a server, for everybody. So whatever a component sends,
+An exception that no rule declares would end a server for all. So whatever a component sends,
 gone mad or taken over, the answer is a yes or a refusal, and the books are right afterwards.
 """
 

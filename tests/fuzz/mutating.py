@@ -18,9 +18,9 @@ from tests.fuzz.targets import Target
 
 LENGTH_MAX = 20_000
 POOL_MAX = 400
-# After so many inputs the clock is looked at.
+# The clock is read after this many inputs.
 AT_ONCE = 64
-# An outcome that is rarer than one in so many is worth looking around.
+# An outcome rarer than one in this many is worth more inputs near it.
 RARE = 4
 _PIECES: dict[type, tuple[Any, ...]] = {
     str: (*TEXTS, "a" * 70, "0" * 20, "\ud800"),

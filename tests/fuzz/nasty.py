@@ -1,4 +1,4 @@
-"""Strategies for what nobody sends by accident: pieces that readers trip over, in any order."""
+"""Strategies for what no client sends by accident: pieces that readers trip over, in any order."""
 
 from __future__ import annotations
 

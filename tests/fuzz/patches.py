@@ -145,7 +145,7 @@ def _merge_patch(patch: Any) -> str:
 
 
 class _Stage:
-    """A plane with one workload, made anew when it has become too full of leftovers."""
+    """A plane with one workload, replaced when it has become too full of leftovers."""
 
     def __init__(self) -> None:
         self._uses = 0
@@ -205,7 +205,7 @@ def _fits(kind: PatchType, body: Any) -> bool:
 
 
 def _tree(data: bytes, otherwise: Any) -> Any:
-    """What the server makes of these bytes before anybody looks at a patch."""
+    """What the server makes of these bytes before it looks at a patch."""
     try:
         return decode_tree(data)
     except Invalid:

@@ -63,7 +63,7 @@ class _Store:
         if self._runner is None:
             self._runner = asyncio.Runner()
             path = _FOLDER().parent / "keys.db"
-            # Nobody closes it: when a process ends, threads that could are gone first.
+            # It is never closed: when a process ends, threads that could are gone first.
             self._store = self._runner.run(SqliteStore.open(path))
         return self._runner.run(self._kept(key))
 

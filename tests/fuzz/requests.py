@@ -146,7 +146,7 @@ _NOISE = words(
 
 
 class _Server:
-    """A rig that lives as long as this process, on a loop that runs while somebody asks."""
+    """A rig that lives as long as this process, on a loop that runs while a request is open."""
 
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None

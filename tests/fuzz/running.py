@@ -48,7 +48,7 @@ def tried(target: Target, example: Any, tally: Tally) -> str:
 
 
 def explore(target: Target, inputs: int, seed: int, tally: Tally) -> None:
-    """So many inputs, by this seed. A failure is made small and printed by hypothesis."""
+    """Run this many inputs, by this seed. A failure is made small and printed by hypothesis."""
 
     @hypothesis.seed(seed)
     @settings(

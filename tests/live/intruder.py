@@ -54,7 +54,7 @@ def trace(pid: int) -> str:
 
 
 def uncover(folder: str, path: str) -> str:
-    """In a user namespace anybody may unmount, but not what was mounted outside."""
+    """In a user namespace any process may unmount, but not what was mounted outside."""
     script = 'while umount "$0"; do :; done; cat "$1"'
     done = subprocess.run(
         ["unshare", "-Urm", "sh", "-c", script, folder, path], capture_output=True, check=False

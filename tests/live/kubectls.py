@@ -186,7 +186,7 @@ def workload(name: str, replicas: int = 1, **metadata: Any) -> dict[str, Any]:
 
 
 def role(name: str, **metadata: Any) -> dict[str, Any]:
-    """Something that nobody holds when it is deleted."""
+    """An object that no controller holds when it is deleted."""
     return {
         "apiVersion": "holdfast.dev/v1",
         "kind": "Role",

@@ -1,7 +1,7 @@
 """One live server with one of everything in it, and a line to it for every identity of the matrix.
 
-`tools/matrix_rows.py` says who everybody is and what they may, `matrix_wishes.py` what is asked in
-each cell: something that succeeds for whoever may, and changes nothing.
+`tools/matrix_rows.py` lists identities and what they may do, `matrix_wishes.py` what is asked in
+each cell: something that succeeds for those who may, and changes nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TEMPLATE: dict[str, Any] = {
     "env": [{"name": "P", "secret": {"name": "probe", "key": "k"}}],
 }
 FUTURE = "2099-01-01T00:00:00Z"
-# A replica that is on no node: it may be bound, and nobody has to be asked for its log.
+# A replica that is on no node: it may be bound, and no agent has to be asked for its log.
 WAITING = "web-2-0"
 # The node that the replica is on, which cannot be deleted therefore, and one that can be.
 BUSY, IDLE = "n1", "n2"

@@ -1,4 +1,4 @@
-"""What is asked in each cell of the matrix: something that succeeds for whoever may do it.
+"""What is asked in each cell of the matrix: something that succeeds for those who may do it.
 
 Nothing is changed by any of it: objects are written in dry runs, and requests of components rest on
 a transition or an epoch that never was, which is found out only after it is clear who asks.
@@ -50,7 +50,7 @@ class Probe(msgspec.Struct, frozen=True):
         )
 
     def heard(self, answer: Answer) -> int:
-        """What somebody was told: 200 for a yes, whatever it was. What only the laws behind the
+        """The answer to a caller: 200 for a yes, whatever it was. What only the laws behind the
         door refuse, such as a stale epoch, was let through.
         """
         code, reason = answer.code, answer.headers.get("x-holdfast-reason", "")
@@ -65,7 +65,7 @@ def _condition(type_: str) -> dict[str, Any]:
     return {"conditions": [{"type": type_, "status": "True"}]}
 
 
-# What each says of an object's status; whoever has nothing to say claims the first of these.
+# What each says of an object's status; a caller that owns none of it claims the first of these.
 STATUS: dict[str, dict[str, dict[str, Any]]] = {
     "workloads": {
         "controller-status": {"observedGeneration": 1},
@@ -127,7 +127,7 @@ class Wishes:
     def of_extra(self, path: str) -> Probe:
         """The probe of a path with rules of its own."""
         if path == JOIN_PATH:
-            # Everybody may try; what is no name is told before anything is asked for.
+            # Every caller may try; an invalid name is refused before anything is asked for.
             wish = Wish("POST", path, {"node": "../n9", "request": "none"})
             return Probe(lambda who: wish, (422,))
         if path == FORWARDS:
@@ -239,11 +239,11 @@ class Wishes:
             case "record":
                 return Probe(lambda who: Wish("POST", path, {"rounds": []}))
             case "repair":
-                # Nothing is in quarantine, so who may repair is told that.
+                # Nothing is in quarantine, so a caller that may repair gets that answer.
                 wish = {"key": "ledgers/pools/all", "action": "Recount"}
                 return Probe(lambda who: Wish("POST", path, wish), (404,))
             case "raise":
-                # The plane has the newest format, so who may raise it is told that.
+                # The plane has the newest format, so a caller that may raise it gets that answer.
                 return Probe(lambda who: Wish("POST", path, {"to": 2, "word": "probe"}), (409,))
             case "review":
                 asked = {"verb": "get", "resource": "nodes", "group": "holdfast.dev"}

@@ -135,7 +135,7 @@ class PlaneProcess:
         return Client(access, policy=PATIENT)
 
     async def fetch(self, path: str, *, known: bool = True) -> tuple[int, str]:
-        """Code and text of any path, as the administrator or as nobody."""
+        """Code and text of any path, as the administrator or without credentials."""
         access = self.access()
         if not known:
             access = msgspec.structs.replace(access, certificate=b"", key=b"")

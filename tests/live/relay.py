@@ -55,7 +55,7 @@ class Relay:
             here.cancel()
             await asyncio.gather(there, here, return_exceptions=True)
         except (OSError, asyncio.CancelledError):
-            # Whoever is at the other end learns of it by the closed line.
+            # The other end learns of it by the closed line.
             pass
         finally:
             for end in (near, far):

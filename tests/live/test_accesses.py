@@ -48,7 +48,7 @@ async def serving(data: Path, *options: str) -> AsyncIterator[PlaneProcess]:
 
 @asynccontextmanager
 async def session_of(server: PlaneProcess, name: str, *groups: str) -> AsyncIterator[Any]:
-    """A session with a certificate of somebody; without a name one with none."""
+    """A session with the certificate of a user; without a name one with none."""
     access = server.access()
     if name:
         issued = CertificateAuthority.open(server.data / "pki").issue(name, groups=groups)

@@ -104,7 +104,7 @@ def check_story(found: list[Mutation], made: dict[str, str]) -> None:
     assert not [it for it in found if it.verb == "RenewLease"]
 
 
-# What somebody with the files in his hands could do --------------------------------------------
+# What an attacker with the files could do -----------------------------------------------------
 
 
 def _rewrite(folder: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:

@@ -24,7 +24,7 @@ TAKEOVERS = 40
 
 
 async def take_over(servers: Servers, via: int, identity: Identity, epoch: int) -> tuple[Term, int]:
-    """Take the lease from its holder, as somebody would who saw it stand still."""
+    """Take the lease from its holder, as a process does that saw no renewals."""
     request = AcquireLease(SCOPE, 10_000, seen_epoch=epoch, seen_renewals=0)
     answer = await servers.all[via].client.ask(identity, request)
     return Term(SCOPE, accepted(answer).spec.epoch), answer.revision

@@ -58,7 +58,7 @@ def play(
 
 @pytest.mark.parametrize("names", some_of(["abc", "ab"], 2))
 def test_several_servers_decide_at_once(etcd: EtcdCluster, tmp_path: Path, names: str) -> None:
-    """Nobody forwards: each decides on its own view, and the compares sort it out. [K2, N1.7]"""
+    """No server forwards: each decides on its own view, and the compares sort it out. [K2, N1.7]"""
     prefix = f"/{names}-alone/"
     load = play(tmp_path, names, lives=8, etcd=etcd.endpoints, prefix=prefix)
     assert load.told["bound"] == load.total
@@ -103,7 +103,7 @@ def test_servers_on_etcd_are_killed(etcd: EtcdCluster, tmp_path: Path) -> None:
         prefix="/killed/",
         forwards=True,
     )
-    # Somebody was left without answer: otherwise nobody was killed in mid-load.
+    # Some got no answer: otherwise no server was killed in mid-load.
     assert load.servers.unclear > 0
 
 

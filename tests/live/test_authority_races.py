@@ -23,7 +23,7 @@ CLAIMS = tuple(LOSES_BY)
 def demand_one_winner(results: dict[str, Result], rounds: int) -> None:
     for claim, result in results.items():
         assert result.winners == {1: rounds}, (claim, result)
-        # Whoever lost was told exactly why.
+        # Each loser got the exact reason.
         assert result.losses == {LOSES_BY[claim]: 7 * rounds}, (claim, result)
 
 

@@ -1,6 +1,6 @@
 """Binds as they are in production: a scheduler's client, over TLS, to a server process.
 
-Everybody is who his certificate says: the scheduler, the agents of two nodes, the controller that
+Each identity has its certificate: the scheduler, the agents of two nodes, the controller that
 makes replicas, the administrator. All certificates come from the plane's own authority.
 """
 
@@ -35,7 +35,7 @@ NODES = ("node-a", "node-b")
 
 
 class Fleet:
-    """A plane with two nodes and one workload, and somebody for every part."""
+    """A plane with two nodes and one workload, and an identity for every part."""
 
     def __init__(self, process: PlaneProcess, relay: Relay, stack: contextlib.AsyncExitStack):
         self.process, self.relay, self._stack = process, relay, stack
@@ -43,7 +43,7 @@ class Fleet:
         self._ordinals = 0
 
     async def client(self, name: str = "") -> Client:
-        """Whoever has a certificate of this name; the administrator without one."""
+        """A client with a certificate of this name; the administrator without one."""
         if name not in self._clients:
             made = self.process.client_as(name) if name else self.process.client()
             self._clients[name] = await self._stack.enter_async_context(made)
@@ -75,7 +75,7 @@ class Fleet:
         self.term = await take_lease(scheduler, "scheduler:one")
 
     async def pending(self, count: int) -> list[Replica]:
-        """So many new replicas without a place."""
+        """Create this many replicas without a place."""
         controller = await self.client("system:controller:workload")
         await take_lease(controller, "controller:workload")
         made = []

@@ -1,4 +1,4 @@
-"""What is told and cleared up on a real plane: events, a lost machine, a tenant that goes."""
+"""Events and cleaning up on a real plane: records, a lost machine, a tenant that goes."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class Plane:
         return sorted(found, key=lambda it: it.name)
 
     async def ready(self, count: int) -> list[Replica]:
-        """The replicas, once so many answer and no others are left."""
+        """The replicas, once this many answer and no others are left."""
         return list(
             await settled(
                 self.replicas,

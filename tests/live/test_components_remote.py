@@ -55,7 +55,7 @@ from tests.patience import PATIENCE_S, STORY_S
 from tests.puppet import Puppet
 
 WORKLOADS = Follow("workloads")
-# Nobody has to agree before one of these is gone.
+# No other client has to agree before one of these is gone.
 CLASSES = Follow("priorityclasses")
 ADMIN = Identity(name="admin", groups=(who.ADMINS,))
 NODES = who.controller("nodes")

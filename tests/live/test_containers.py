@@ -321,7 +321,7 @@ def test_no_image_leads_out_of_the_directories_of_images(text: str, image: Path)
             attempt = one.launch(template)
             reason = (await one.heard(NotLaunched, attempt)).process.reason
             assert reason.startswith("NotStarted: image: ")
-            # Whatever is wrong with it, nothing is told of what lies there.
+            # Whatever is wrong with it, the answer shows nothing of what lies there.
             assert "passwd" not in reason
             assert not one.attempts.uids()
 

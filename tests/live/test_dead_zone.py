@@ -41,7 +41,7 @@ def dead_zone(plane: WholePlane) -> None:
 
 @pytest.mark.slow
 def test_a_dead_zone_is_seen_in_what_is_ready_and_its_nodes_are_named(tmp_path: Path) -> None:
-    """Nobody claims that work is ready of which nothing is heard; most of the zone is silent, so
+    """No part claims that work is ready of which nothing is heard; most of the zone is silent, so
     that nothing of it is given up yet. [A11, H3, H4]
     """
 

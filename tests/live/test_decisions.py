@@ -25,7 +25,7 @@ async def decisions(plane: WholePlane, result: str) -> list[Decision]:
 
 def test_decisions_are_kept_and_can_be_made_again(tmp_path: Path) -> None:
     """By kubectl, after a kill of scheduler and server, and from the store's own history.
-    Whoever asks why the other one waits is told by them. [M1, M2, M4, F8]"""
+    They answer why the other one waits. [M1, M2, M4, F8]"""
 
     async def story() -> None:
         async with WholePlane(tmp_path, ("n1",), fence=LONG_FENCE) as plane:
@@ -54,7 +54,7 @@ def test_decisions_are_kept_and_can_be_made_again(tmp_path: Path) -> None:
 
 
 async def waits(plane: WholePlane) -> str:
-    """Whoever says that there is no room."""
+    """The schedulers that say that there is no room."""
     found = [it for it in await plane.replicas() if it.status.pending is not None]
     return found[0].name if found else ""
 

@@ -82,7 +82,7 @@ def test_a_name_for_two_servers_serves_everybody_when_one_of_them_is_gone(tmp_pa
     decisions are found at either server. [C7.5]
     """
     (tmp_path / "etcd").mkdir()
-    # The first address is the one that dies, so that nobody is well by luck.
+    # The first address is the one that dies, so that no client succeeds by luck.
     path = knowing(tmp_path / "hook", NAME, *HOSTS)
     wrap = ("env", f"PYTHONPATH={path}")
 

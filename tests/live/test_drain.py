@@ -1,7 +1,7 @@
 """A node of a plane of real processes is emptied under traffic, and says for whom it waits.
 
 One plane plays all of it, since starting one is what it costs: a drain that a budget holds up, one
-that is taken back, one that goes through while somebody asks the service again and again, and one
+that is taken back, one that goes through while a client asks the service again and again, and one
 that the operator's deadline ends.
 """
 
@@ -113,7 +113,7 @@ async def held_up_and_taken_back(plane: WholePlane, node: str) -> None:
 
 
 async def emptied_under_traffic(plane: WholePlane, node: str) -> None:
-    """One at a time, and nobody who follows the Endpoints is refused."""
+    """One at a time, and no client that follows the Endpoints is refused."""
     await budget(plane, Disruption(min_available=2))
     known = await serving(plane, 3)
     async with Visitor(plane, known) as visitor, Counted(plane) as counted:

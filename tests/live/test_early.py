@@ -1,4 +1,4 @@
-"""Over real TLS: who is nobody and asks without end is sent away, and others are served."""
+"""Over real TLS: a client without credentials is throttled, and others are served."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASKED_MAX = 10_000
 
 
 async def flood(plane: PlaneProcess) -> set[int]:
-    """The codes that somebody gets who tries to join again and again, until he is sent away."""
+    """The codes for a client that tries to join again and again, until it is throttled."""
     codes: set[int] = set()
     access = msgspec.structs.replace(plane.access(), certificate=b"", key=b"")
     connector = aiohttp.TCPConnector(ssl=access.context(), limit=AT_ONCE)
@@ -41,7 +41,7 @@ async def flood(plane: PlaneProcess) -> set[int]:
 
 
 def test_a_flood_of_joins_is_sent_away_and_others_are_served(tmp_path: Path) -> None:
-    """Health is still told to the same address, and whoever is known is served."""
+    """The same address still gets health, and a known client is served."""
 
     async def story() -> None:
         plane = await PlaneProcess(tmp_path / "plane").start()

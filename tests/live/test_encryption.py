@@ -275,7 +275,7 @@ def stored(path: Path, key: str) -> bytes:
 
 
 def replaced(path: Path, target: str, value: bytes) -> None:
-    """As somebody does who has the file: another value under a key."""
+    """Write another value under a key, as an attacker with the file does."""
     connection = apsw.Connection(str(path))
     connection.execute(
         "UPDATE log SET value = ?, checksum = ? WHERE id = (SELECT id FROM current WHERE key = ?)",

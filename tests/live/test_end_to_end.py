@@ -72,7 +72,7 @@ class Ledger:
 
 @asynccontextmanager
 async def writing(client: Client) -> AsyncIterator[None]:
-    """Let somebody write meanwhile; nothing that was acknowledged may be lost."""
+    """Let a client write meanwhile; nothing that was acknowledged may be lost."""
     ledger = Ledger(client)
     writer = asyncio.create_task(ledger.write())
     try:
@@ -103,7 +103,7 @@ async def kill_in_turn(plane: WholePlane, rounds: list[tuple[str, ...]]) -> None
         # Nothing else may have made an end of it: minutes without contact are allowed.
         is_new = bool({"work", "shim"} & set(roles))
         assert len(processes(beats(plane.witness), PLACE)) == lives + is_new
-        # For whoever looks why a run took long.
+        # To find out why a run took long.
         print(f"{time.monotonic() - began:6.2f} s after {', '.join(roles)}")
 
 

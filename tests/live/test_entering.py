@@ -98,7 +98,7 @@ def test_it_runs_as_the_user_of_the_work_and_gains_nothing(
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_it_ends_with_the_work(tmp_path: Path, isolation: str) -> None:
-    """Stopping a replica stops whoever looked into it, within the same bounds."""
+    """Stopping a replica stops commands inside it, within the same bounds."""
 
     async def story() -> None:
         async with workshop(tmp_path / "replicas", isolation) as one:

@@ -31,7 +31,7 @@ from tests.scale import some_of
 pytestmark = pytest.mark.xdist_group("plane-etcd")
 NS = "default"
 # From the kill of the holder to the next write at the other server. It need not wait for the lease:
-# whoever cannot reach the holder decides by itself.
+# a server that cannot reach the holder decides by itself.
 TAKEOVER_S = 60.0
 
 
@@ -95,7 +95,7 @@ def test_what_is_asked_of_the_other_server_is_decided_by_the_holder(
             )
             after = [await counts(server) for server in (pair.one, pair.two)]
             assert len({obj.metadata.uid for obj in made}) == 2 * each
-            # Whoever asked the other server reads there what it wrote.
+            # A client of the other server reads there what it wrote.
             listed = (await at_two.list(Workload, NS)).objects
             assert {obj.metadata.uid for obj in made} <= {obj.metadata.uid for obj in listed}
         one, two = (_grown(*pair) for pair in zip(before, after, strict=True))
@@ -135,7 +135,7 @@ def test_the_holder_dies_or_hangs_and_the_other_goes_on_without_losing_anything(
             pair.one.send(how)
             deadline = time.monotonic() + TAKEOVER_S
             while not (await counts(pair.two))["authority_epoch"]:
-                assert time.monotonic() < deadline, "nobody took the lease over"
+                assert time.monotonic() < deadline, "no server took the lease over"
                 await asyncio.sleep(0.1)
             taken = time.monotonic()
             await asyncio.sleep(0.5)

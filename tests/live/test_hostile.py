@@ -16,8 +16,8 @@ from tests import hostile_bodies, hostile_requests
 from tests.hostile import DOCUMENTS, Hostile
 from tests.hostile_requests import (
     ADMIN,
+    ANONYMOUS,
     GROUP,
-    NOBODY,
     NODE,
     WORKLOADS,
     Attack,
@@ -34,7 +34,7 @@ from tests.live.wires import Said, Wires
 pytestmark = pytest.mark.xdist_group("hostile")
 
 ATTACKS = (*hostile_requests.ATTACKS, *hostile_bodies.ATTACKS)
-# So many times what a good document costs may a bad one cost. It is the dearest of 250 that takes
+# A bad document may cost this many times what a good one costs. It is the dearest of 250 that takes
 # two and a half times as much; what this was found with took ten times as much and more.
 ROOM = 6.0
 RSS_BYTES_MAX = 32 << 20
@@ -105,7 +105,7 @@ def _contexts(process: PlaneProcess) -> dict[str, ssl.SSLContext]:
     issued = CertificateAuthority.open(process.data / "pki").issue(NODE)
     node = msgspec.structs.replace(admin, certificate=issued.certificate, key=issued.key)
     nobody = msgspec.structs.replace(admin, certificate=b"", key=b"")
-    return {ADMIN: admin.context(), NODE: node.context(), NOBODY: nobody.context()}
+    return {ADMIN: admin.context(), NODE: node.context(), ANONYMOUS: nobody.context()}
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +168,6 @@ def test_there_are_enough_of_them_and_each_has_a_name_of_its_own() -> None:
 def test_nothing_was_written_and_the_server_is_as_it_was(target: Target) -> None:
     """After all of the above: no object came, went or changed, and nothing was logged."""
     assert target.objects() == target.before
-    assert target.ask(raw("GET", "/readyz"), NOBODY).code == 200
+    assert target.ask(raw("GET", "/readyz"), ANONYMOUS).code == 200
     assert "Traceback" not in target.process.log
     assert "ERROR" not in target.process.log

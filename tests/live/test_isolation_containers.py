@@ -64,7 +64,7 @@ class Plant:
         shutil.copy(busybox, programs / "busybox")
         for applet in APPLETS:
             (programs / applet).symlink_to("busybox")
-        # A program that makes root of whoever runs it, where such programs count.
+        # A program that makes its caller root, where such programs count.
         shutil.copy(busybox, programs / "busybox-root")
         (programs / "busybox-root").chmod(0o4755)
 
@@ -115,7 +115,7 @@ async def said(one: Workshop, template: Template, namespace: str) -> str:
 
 def test_root_in_a_container_is_no_one_on_the_node(plant: Plant) -> None:
     """And another one for each tenant. What it writes belongs to it outside, too: a program that
-    it marks makes nobody root.
+    it marks makes no process root.
     """
     script = (
         "cat /proc/self/uid_map /proc/self/gid_map; cp /bin/busybox /holdfast/su;"

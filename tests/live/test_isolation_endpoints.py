@@ -84,7 +84,7 @@ async def answer(address: str) -> str:
 
 
 def test_no_list_names_a_port_before_the_work_itself_listens_there(tmp_path: Path) -> None:
-    """Neither while another tenant takes the port first, nor while nobody listens yet: whoever
+    """Neither while another tenant takes the port, nor while no process listens yet: a client that
     follows the Endpoints only ever meets the work that they are of.
     """
     late, stolen = free_ports(2)

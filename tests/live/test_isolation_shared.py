@@ -58,7 +58,7 @@ LISTEN = (
 
 
 def listener(port: int) -> Template:
-    """Work that listens there whatever it was told."""
+    """Work that listens there whatever its command says."""
     return Template(command=("/usr/bin/python3", "-c", LISTEN.format(port=port)))
 
 
@@ -139,7 +139,7 @@ def test_a_probe_is_not_answered_by_another_tenant(
 def test_a_port_counts_as_opened_once_the_work_itself_listens_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until then its agent is told not to publish it; the next agent finds out by itself."""
+    """Until then its agent must not publish it; the next agent finds out by itself."""
 
     async def story() -> None:
         number, other = free_port(), free_port()
@@ -165,7 +165,7 @@ def test_a_port_counts_as_opened_once_the_work_itself_listens_there(
             assert not any(isinstance(it, PortsOpened) for it in one.told)
             (one.path(mine) / "work" / "go").touch()
             assert (await one.heard(PortsOpened, mine)).unopened == ("never",)
-            # Work of which nobody else can take the ports has none to be opened.
+            # Work whose ports no other process can take has none to be opened.
             whose = Template(command=("sleep", "600"))
             assert (await one.heard(Launched, one.launch(whose, namespace=ACME))).unopened == ()
         monkeypatch.setattr(supervisor, "PORTS_LOOK_S", 600.0)

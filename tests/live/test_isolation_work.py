@@ -166,7 +166,7 @@ def test_a_command_beside_work_follows_no_links_that_the_work_has_put_in_its_way
 def test_an_agent_whose_directory_is_reached_by_a_link_runs_work_and_commands(
     tmp_path: Path,
 ) -> None:
-    """The shim follows no links, so it is told where the directory really is."""
+    """The shim follows no links, so it gets the real path of the directory."""
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
 

@@ -77,7 +77,7 @@ async def _complete(plane: WholePlane, notes: Path) -> None:
         return found.status.progress.succeeded >= COMPLETIONS // 3
 
     await plane.until(some, 300.0)
-    # Whoever comes next has only the account and the replicas to go by.
+    # The next leader has only the account and the replicas to go by.
     plane.parts["controllers"].signal(signal.SIGKILL)
     ended = await over(plane, "web")
     took_s = time.monotonic() - began
@@ -161,7 +161,7 @@ async def _minutes(folder: Path) -> None:
                 await client.delete(Workload, run.name, "default")
 
         await plane.until(settled)
-        # What is due in the minute of a change is due at once, so that nobody waits for the next.
+        # What is due in the minute of a change is due at once, so that no run waits for the next.
         now = {"spec": {"cron": {"schedule": "* * * * *"}}}
         await client.patch(Workload, "tick", "default", now)
         begun = await plane.until(last)
@@ -183,5 +183,5 @@ async def _minutes(folder: Path) -> None:
 def test_a_cron_job_runs_each_minute_once_though_server_and_controllers_are_killed(
     tmp_path: Path,
 ) -> None:
-    """Nor again after its run was deleted, by whoever comes next. [I1]"""
+    """Nor again after its run was deleted, by the next leader. [I1]"""
     play(_minutes(tmp_path))

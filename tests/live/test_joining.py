@@ -1,4 +1,4 @@
-"""How nodes join a real server over TLS, and everybody who must not."""
+"""How nodes join a real server over TLS, and which must not."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def post(plane: PlaneProcess, wanted: JoinRequest | bytes, **shown: bytes)
 
 
 def test_a_node_joins_once_and_later_starts_need_no_token(tmp_path: Path) -> None:
-    """Its key never leaves it, and nobody else may read it."""
+    """Its key never leaves it, and no other user may read it."""
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
         token, files = await token_for(plane, "n1"), NodeFiles(folder / "agent")
@@ -122,7 +122,7 @@ def test_a_token_lets_in_one_key_however_many_hurry(tmp_path: Path) -> None:
 
 
 def test_two_tokens_for_any_node_do_not_make_one_node_of_two_machines(tmp_path: Path) -> None:
-    """Neither is registered yet, and both would be the same node to everybody."""
+    """Neither is registered yet, and both would be the same node to all others."""
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
         tokens = [await token_for(plane, "") for _ in range(3)]
@@ -137,7 +137,7 @@ def test_two_tokens_for_any_node_do_not_make_one_node_of_two_machines(tmp_path: 
             # The token is used up, and asking again does not help.
             with pytest.raises(Forbidden, match="another machine is joining as node n1"):
                 await join_or_load((plane.url,), "n1", folder / f"agent-{loser}", tokens[loser])
-        # Whoever is meant by name gets in.
+        # The node that the token names gets in.
         await join_or_load((plane.url,), "n1", folder / "meant", await token_for(plane, "n1"))
 
     play(tmp_path, story)
@@ -201,7 +201,7 @@ def test_a_token_for_any_node_takes_nobodys_place(tmp_path: Path) -> None:
 
 
 def test_a_joiner_shows_its_token_only_to_the_plane_that_it_is_for(tmp_path: Path) -> None:
-    """Somebody in between has another authority, whatever else it sends along."""
+    """A server in between has another authority, whatever else it sends along."""
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
         foreign = CertificateAuthority.open(folder / "foreign")
@@ -274,7 +274,7 @@ def test_a_node_gets_a_new_certificate_by_the_one_that_it_has(
 
 
 def test_a_deleted_node_of_up_comes_back_with_its_agents_next_start(tmp_path: Path) -> None:
-    """Whoever starts it there means to have it; a life that goes on does not bring it back."""
+    """An operator who starts it there wants it; a life that goes on does not bring it back."""
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
         plan = LocalPlanePlan(

@@ -125,7 +125,7 @@ def test_a_finalizer_holds_an_object_until_it_is_taken_away(kubectl: Kubectl) ->
     kubectl("delete", "role", "held", "--wait=false")
     assert kubectl.get("role", "held")["metadata"]["deletionTimestamp"]
     assert "timed out" in kubectl.refused("delete", "role", "held", "--timeout=1s")
-    # It says which requests it makes, so that nobody has to guess when it has begun to wait.
+    # It says which requests it makes, so that the test knows when it has begun to wait.
     wait = ("wait", "role/held", "--for=delete", "--timeout=20s", "-v=6")
     with kubectl.following(*wait) as lines:
         lines.until("watch=true")

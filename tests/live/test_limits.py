@@ -88,7 +88,7 @@ def test_work_that_takes_more_memory_than_its_limit_is_killed_and_that_is_said(
 
 
 def test_an_end_without_want_of_memory_is_not_called_one(groups: Cgroups, tmp_path: Path) -> None:
-    """Neither a kill by somebody nor a failure of its own. [H1]"""
+    """Neither a kill by another process nor a failure of its own. [H1]"""
 
     async def story() -> None:
         async with workshop(tmp_path / "replicas") as one:

@@ -48,7 +48,7 @@ def groups(folder: Path) -> int:
 
 
 async def run_and_clear(one: Workshop, count: int) -> None:
-    """So many, a few at a time; each is cleared away when it has ended."""
+    """This many, a few at a time; each is cleared away when it has ended."""
     left = iter(range(count))
 
     async def some() -> None:

@@ -38,7 +38,7 @@ def cells(plane: MatrixPlane) -> list[Cell]:
 
 
 def may_see(identity: str, row: Row) -> bool:
-    """Whether somebody may get what a row is about, so that it is no secret that it is there."""
+    """Whether the caller may get what a row is about, so that it is no secret that it is there."""
     resource = "replicas" if row.resource.startswith("requests/") else row.resource
     while (resource, "get") not in rows():
         resource = resource.rpartition("/")[0]
@@ -69,7 +69,7 @@ async def column(plane: MatrixPlane, identity: str, asked: list[Cell]) -> list[s
 
 
 async def turned_away(plane: MatrixPlane, identity: str, asked: list[Cell]) -> list[str]:
-    """Every cell at which somebody got further than the handshake."""
+    """Every cell at which a caller got further than the handshake."""
     wrong = []
     for row, probe in asked:
         try:

@@ -116,7 +116,7 @@ def test_a_node_that_is_cut_off_stops_in_time_and_is_replaced_after_the_fence(
                 )
                 assert last_ms < fenced_ms < first_ms
                 assert new.name != old.name
-                # What is kept goes on, and nobody has put another one beside it.
+                # What is kept goes on, and no other one was started beside it.
                 assert of(plane, "kept-0", "n1")[-1].at_ms > fenced_ms
                 assert len(await named(plane, "kept")) == 1
                 wire.mend()
@@ -176,7 +176,7 @@ async def is_phase(plane: WholePlane, node: str, wanted: NodePhase) -> bool:
 def test_servers_that_are_away_cost_stop_work_its_process_and_keep_work_nothing(
     tmp_path: Path,
 ) -> None:
-    """What is kept goes on; what ends meanwhile is told when they are back. [H7, H8, H2]"""
+    """What is kept goes on; what ends meanwhile is reported when they are back. [H7, H8, H2]"""
 
     async def story() -> None:
         async with WholePlane(tmp_path, ("n1",), agent=("--capacity", "cpu=4")) as plane:

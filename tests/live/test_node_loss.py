@@ -39,7 +39,7 @@ NODES = tuple(f"n{number}" for number in range(1, 6))
 ZONE = ("--zone", "eu-a", "--capacity", "cpu=1")
 # A node is given up after three and a half renewals of two seconds.
 GIVEN_UP_S = 7.0
-# How late a fence may be seen by somebody who looks for it.
+# How late a poll may see a fence.
 EARLY_S = 2.0
 
 
@@ -82,7 +82,7 @@ def asleep(plane: WholePlane, *nodes: str) -> Any:
 
 
 async def brake(plane: WholePlane, replica: Replica) -> None:
-    """Three of five are silent: that is more than one believes, and nobody is given up."""
+    """Three of five are silent: that is too many to be believed, and no node is given up."""
     mine = node_of(replica)
     silent = [mine, *(it for it in NODES if it != mine)][:3]
     seen: set[NodePhase] = set()
@@ -149,8 +149,8 @@ async def has_beaten(plane: WholePlane, node: str) -> bool:
 
 
 def test_nodes_that_hang_die_and_come_back_never_run_anything_twice(tmp_path: Path) -> None:
-    """The brake at 60 % of a zone, a return before the fence, and a machine that is gone; whoever
-    asks meanwhile is told for what work waits, and until when. [SC4, SC6, H4, H5, H6, INV2, M2]"""
+    """The brake at 60 % of a zone, a return before the fence, and a machine that is gone; the
+    plane says meanwhile for what work waits, and until when. [SC4, SC6, H4, H5, H6, INV2, M2]"""
 
     async def story() -> None:
         async with WholePlane(tmp_path, NODES, agent=ZONE) as plane:

@@ -23,7 +23,7 @@ from tests.patience import STORY_S
 pytestmark = pytest.mark.slow
 SMALL = {"cpu": "200m", "memory": "16Mi"}
 SECOND = "n1-second"
-# So many beats in a row show that it runs, and their absence over as many that it does not.
+# This many beats in a row show that it runs, and their absence over as many that it does not.
 BEATS = 5
 
 
@@ -69,7 +69,7 @@ async def goes_on(plane: WholePlane, place: str, process: str) -> None:
 def test_another_directory_under_a_nodes_name_proves_nothing_and_the_first_one_stops_its_own(
     tmp_path: Path,
 ) -> None:
-    """Work that is kept is not replaced while nobody can know that it has stopped. What was given
+    """Work that is kept is not replaced while its stop is not proven. What was given
     up stops on the first machine as soon as that is heard again, without the name.
     [INV2, C6.4, I3]"""
 
@@ -100,7 +100,7 @@ def test_another_directory_under_a_nodes_name_proves_nothing_and_the_first_one_s
             assert said is not None
             assert said.status is ConditionStatus.TRUE
             assert keeper.status.binding.installation in said.message
-            # Whoever looks at the plane is told where a copy may be, of both.
+            # The plane shows where a copy may be, of both.
             code, told = await asyncio.to_thread(status, plane)
             (line,) = [it for it in told.splitlines() if "may still run on" in it]
             assert code == 1

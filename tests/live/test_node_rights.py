@@ -91,7 +91,7 @@ def test_an_agent_says_what_its_machine_is_and_sees_and_changes_its_own_alone(
                 await check_requests(plane, agent, found)
             after = await plane.client.get(Node, "n1")
             assert (after.spec.region, after.spec.cordoned) == ("eu", False)
-            # Nothing of all that has disturbed anybody.
+            # Nothing of all that has disturbed other nodes.
             assert {it.name for it in await plane.ready(2)} == {it.name for it in found.values()}
 
     asyncio.run(story())

@@ -25,7 +25,7 @@ NODES = ("n1", "n2", "n3")
 # Short, but with room for a busy machine: a server counts for 4.5 s without a renewal.
 FENCE = ("--self-stop-after", "9", "--stop-grace", "1", "--ack-window", "1", "--kill-bound", "1")
 AGENT = ("--capacity", "cpu=8", "--capacity", "memory=8Gi", "--gpus", "none")
-# For so long it is looked at that nobody is taken for silent: longer than a mark would take.
+# For this long no node may be taken for silent: longer than a mark would take.
 STEADY_S = 14.0
 GONE = (NodePhase.UNKNOWN, NodePhase.FENCED)
 
@@ -71,7 +71,7 @@ def test_nodes_behind_one_address_are_heard_and_the_dead_are_found_though_server
     tmp_path: Path,
 ) -> None:
     """Agents and controllers are given a load balancer, which leads them to any of three servers.
-    Nobody is taken for silent who is heard at another one. Two servers that are gone for good no
+    No node is taken for silent that is heard at another one. Two servers that are gone for good no
     longer count, with an alarm; a dead node is found after that as well. Without the balancer all
     go on with the server that they found by its lease. [H3, H4, C6.4, C7.5]
     """

@@ -29,8 +29,8 @@ pytestmark = pytest.mark.xdist_group("overload")
 GROUP = "/apis/holdfast.dev/v1"
 FLOOD = 160
 FLOOD_S = 2.0
-# So many workloads in one request of the flood: however fast the machine, 160 of them take longer
-# than anybody waits.
+# The workloads in one request of the flood: however fast the machine, 160 of them take longer
+# than any client waits.
 HEAVY = 40
 STALL_S = 4.0
 

@@ -104,7 +104,7 @@ def test_either_server_may_die_and_nothing_acknowledged_is_lost(
 
 
 async def _more(known: dict[str, str], tasks: list[asyncio.Task[None]], count: int) -> None:
-    """Until so many more were acknowledged, by tasks that all go on."""
+    """Wait until this many more were acknowledged, by tasks that all go on."""
     wanted = len(known) + count
     await until(lambda: len(known) >= wanted or any(task.done() for task in tasks), PATIENCE_S)
     assert not any(task.done() for task in tasks), tasks

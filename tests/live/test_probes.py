@@ -60,7 +60,7 @@ def exec_probe(attempt: Attempt, script: str, timeout_ms: int = 5_000) -> RunPro
 def test_http_is_good_from_200_to_399_and_follows_nothing(
     code: int, ok: bool, tmp_path: Path
 ) -> None:
-    """A redirect leads to an address that nobody answers at: it is not gone to. [H3]"""
+    """A redirect leads to an address without a server: it is not followed. [H3]"""
 
     async def story() -> None:
         async with workshop(tmp_path / "replicas") as one:

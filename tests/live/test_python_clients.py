@@ -1,4 +1,4 @@
-"""Clients from PyPI that nobody here wrote: the `kubernetes` package, and operators under kopf."""
+"""Clients from PyPI that are not ours: the `kubernetes` package, and operators under kopf."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_dynamic_client_creates_reads_changes_and_deletes(plane: PlaneProces
 
 
 def test_a_watch_of_the_dynamic_client_goes_on_over_a_restart(plane: PlaneProcess) -> None:
-    """Nothing is missed and nothing is told twice when the client resumes or lists again."""
+    """Nothing is missed and nothing is repeated when the client resumes or lists again."""
     roles = _resource(plane, "Role")
     told: list[str] = []
 

@@ -4,7 +4,7 @@ HOLDFAST_STORM_LONG=1, as `make storm-long` sets it, runs this. Agents are hollo
 everything up to the runtime is what ships, and their work is pretended. What they and all others
 ask is counted where it arrives, by the metrics of the server.
 
-Honest limit: watches are told of, not judged. A server that cannot confirm its view refuses the
+Honest limit: watches are reported, not judged. A server that cannot confirm its view refuses the
 lists of resyncs with 503 in a stall, and agents ask for them about twice as often as usual then.
 """
 
@@ -38,14 +38,14 @@ pytestmark = [
 AGENTS = 200
 REPLICAS = 60
 CALM_S, STALL_S, WITHIN_S, AFTER_S = 40, 60, 60, 30
-# One round of renewals: by then everybody has met the stall. What was asked last in it, and once
+# One round of renewals: by then every client has met the stall. What was asked last in it, and once
 # again, is answered and therefore counted in the next one.
 ROUND_S = 10
 FIRST_ROUND_S = 2 * ROUND_S
 # Looks are a second apart, and later on a busy machine.
 LOOK_S = 2
 _COUNT = re.compile(r"^holdfast_requests_total\{(?P<labels>[^}]*)\} (?P<count>\S+)$", re.MULTILINE)
-# Watches end when somebody leaves, and whoever counts counts himself.
+# Watches end when a client leaves, and the counting client counts itself.
 _REPORTS = 'resource="requests"'
 _UNCOUNTED = ('verb="watch"', 'verb="connect"', 'resource="other"')
 
@@ -58,12 +58,12 @@ class Counts:
         self.seconds: list[tuple[float, float]] = []
         self._reports = 0.0
         self.reports_before: float | None = None
-        # By their labels, for whoever wants to know who asked.
+        # By their labels, to show which clients asked.
         self.each: list[dict[str, float]] = []
         self.renewals: list[float] = []
 
     def _first_reports(self, reports: float) -> float:
-        """Of work that has stopped itself each is told once: that is news, and no repetition."""
+        """Work that has stopped itself is reported once each: that is no repetition."""
         if self.reports_before is None:
             self._reports = reports
             return 0.0
@@ -126,7 +126,7 @@ def service() -> Any:
 
 
 def test_a_plane_is_well_soon_after_its_store_stood_still_for_a_minute(tmp_path: Path) -> None:
-    """And meanwhile, beyond the first round, nobody asks more often. [E5, E6, I1, SC14]"""
+    """And meanwhile, beyond the first round, no client asks more often. [E5, E6, I1, SC14]"""
 
     async def story() -> None:
         with EtcdCluster(tmp_path / "etcd") as cluster:

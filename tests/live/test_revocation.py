@@ -1,4 +1,4 @@
-"""Whoever may not any more is out within seconds, over real TLS: also where he is connected.
+"""Revoked clients are out within seconds, over real TLS: also on open connections.
 
 HOLDFAST_RUN_LONG=1, as `make run-long` sets it, plays it with two servers on etcd as well.
 """
@@ -43,7 +43,7 @@ only_long = pytest.mark.skipif(
 )
 
 
-class Somebody:
+class ConnectedClient:
     """A person, a service or a node with connections to one server, each of which is kept."""
 
     def __init__(self, access: Access, server: int = 0) -> None:
@@ -53,7 +53,7 @@ class Somebody:
         self._url = access.servers[server % len(access.servers)]
         self._ears: dict[str, asyncio.Task[float]] = {}
 
-    async def __aenter__(self) -> Somebody:
+    async def __aenter__(self) -> ConnectedClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -122,15 +122,15 @@ _EVER = aiohttp.ClientTimeout(total=None)
 async def bearer(
     plane: WholePlane, user: str, ttl: timedelta = HOUR, tenants: tuple[str, ...] = ("default",)
 ) -> AsyncIterator[Any]:
-    """Somebody of these tenants with a token; and the token's name."""
+    """A client of these tenants with a token; and the token's name."""
     text, _ = await create_bearer(plane.client, user, groups_for((), tenants), ttl)
     access = msgspec.structs.replace(plane.access, certificate=b"", key=b"", token=text)
     # Through the last server: another one than tells of the revocation, if there are several.
-    async with Somebody(access, server=-1) as made:
+    async with ConnectedClient(access, server=-1) as made:
         yield made, text.split(".")[1]
 
 
-async def listens_to_all(one: Somebody, replica: Replica) -> None:
+async def listens_to_all(one: ConnectedClient, replica: Replica) -> None:
     await one.follow("watch", f"{IN}/replicas", watch="true")
     await one.follow("log", f"{IN}/replicas/{replica.name}/log", follow="true")
     await one.run(replica.name)
@@ -176,7 +176,7 @@ async def people(plane: WholePlane, replica: Replica) -> None:
         access = msgspec.structs.replace(
             plane.access, certificate=issued.certificate, key=issued.key
         )
-        async with Somebody(access) as cat:
+        async with ConnectedClient(access) as cat:
             await listens_to_all(cat, replica)
             await revoke_identity(plane.client, "cat", "left")
             await cat.all_ended()
@@ -191,7 +191,7 @@ async def nodes(plane: WholePlane) -> None:
     old_token = (plane.folder / "n1.token").read_text()
     old_key, old = files.key.read_bytes(), files.certificate.read_bytes()
     access = msgspec.structs.replace(plane.access, certificate=old, key=old_key)
-    async with Somebody(access, server=-1) as thief:
+    async with ConnectedClient(access, server=-1) as thief:
         await thief.follow("watch", "/apis/holdfast.dev/v1/nodes", watch="true")
         await revoke_identity(plane.client, "system:node:n1", "its disk was stolen")
         await thief.all_ended()
@@ -239,7 +239,7 @@ async def deleted(plane: WholePlane) -> None:
     async def is_told() -> bool:
         return "was revoked" in plane.parts["n1"].log.read_text()
 
-    # Whoever runs the agent hears why it is not let in.
+    # The agent logs why it is not let in.
     await plane.until(is_told)
     assert not (await plane.client.list(Node)).objects
 

@@ -32,7 +32,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlaneProcess]:
 
 
 class People:
-    """The administrator of a plane, and anybody else with a certificate."""
+    """The administrator of a plane, and other users with a certificate."""
 
     def __init__(self, binary: Binary, plane: PlaneProcess, folder: Path) -> None:
         self._binary, self._plane, self._folder = binary, plane, folder
@@ -69,7 +69,7 @@ RULES = [
 
 
 def test_a_role_gives_what_it_says_until_it_is_taken_away(people: People) -> None:
-    """And whoever watches notices within seconds."""
+    """And a watcher notices within seconds."""
     admin, bob = people.admin, people.known("bob")
     assert "forbidden" in bob.refused("get", "workloads")
     assert bob.run("auth", "can-i", "create", "workloads.holdfast.dev").out.strip() == "no"

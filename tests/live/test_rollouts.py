@@ -44,7 +44,7 @@ async def found(plane: WholePlane) -> Workload:
 
 
 async def want(plane: WholePlane, **changes: Any) -> None:
-    """Change the template, as somebody who edits it does."""
+    """Change the template, as a user who edits it does."""
     while True:
         seen = await found(plane)
         template = msgspec.structs.replace(seen.spec.template, **changes)
@@ -74,7 +74,7 @@ async def all_of(plane: WholePlane, revision: str) -> bool:
 
 
 class Traffic:
-    """Somebody who asks every address that is published, again and again."""
+    """A client that asks every published address again and again."""
 
     def __init__(self) -> None:
         self.answers = 0

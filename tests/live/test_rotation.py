@@ -45,7 +45,7 @@ from tests.patience import STORY_S
 LIFE_S = 30
 # No kill and restart on a busy machine takes so long; a node that could not renew would show.
 FENCE = ("--self-stop-after", "40", "--stop-grace", "1")
-# So many certificates a node has had when the first one has surely ended.
+# This many certificates a node has had when the first one has surely ended.
 LIVES = 3
 PATIENCE_S = 240.0
 only_long = pytest.mark.skipif(
@@ -58,7 +58,7 @@ def play(story: Any) -> None:
 
 
 def shown(plane: WholePlane) -> bytes:
-    """The certificate that the first server shows to whoever connects now."""
+    """The certificate that the first server shows to a new connection."""
     url = plane.parts[plane.servers[0]].arguments
     host, _, port = url[url.index("--listen") + 1].rpartition(":")
     return ssl.get_server_certificate((host, int(port))).encode()
@@ -81,7 +81,7 @@ async def outlive(plane: WholePlane) -> None:
         seen.add(files.certificate.read_bytes())
         assert ends(files.certificate.read_bytes()) > time.time()
         if killed < 2 and len(seen) > 1 + killed:
-            # Just after a renewal, which must not be lost with whoever made it.
+            # Just after a renewal, which must not be lost with the process that made it.
             victim = ("n1", plane.servers[0])[killed]
             plane.parts[victim].signal(signal.SIGKILL)
             killed += 1
@@ -92,7 +92,7 @@ async def outlive(plane: WholePlane) -> None:
     assert len(processes(beats(plane.witness), PLACE)) == 1
     node = await plane.client.get(Node, "n1")
     assert (node.status.phase, node.status.incarnation) == (NodePhase.READY, 1)
-    # The server has another one, too, and what is new works with it: somebody else joins the work.
+    # The server has another one, too, and what is new works with it: another node joins.
     assert shown(plane) != first
     assert ends(shown(plane)) > time.time()
     await plane.scale(2)
@@ -115,7 +115,7 @@ def test_a_plane_outlives_the_certificates_of_its_nodes_and_servers(tmp_path: Pa
 
 
 class Stream:
-    """A steady stream of requests by everybody, and each that failed."""
+    """A steady stream of requests by all identities, and each that failed."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -181,7 +181,7 @@ async def replaced(
 
 
 async def asked_meanwhile(plane: PlaneProcess, pki: Path) -> Stream:
-    """Everybody asks while certificates are replaced; what came of it."""
+    """All identities send requests while certificates are replaced; the outcomes."""
     async with plane.client() as admin:
         token = await create_token(admin, "n1", timedelta(hours=1))
         bearer, _ = await create_bearer(admin, "ops", (ADMINS,), timedelta(hours=1))

@@ -157,7 +157,7 @@ async def _work_restarts(rig: Rig, replica: Replica, old: str) -> None:
     assert again.metadata.uid == replica.metadata.uid
 
     async def begun() -> bool:
-        # The restart is told when it is decided, and the old token ends with that.
+        # The restart is reported when it is decided, and the old token ends with that.
         return rig.folder(again).parent.name == "1"
 
     await rig.plane.until(begun)

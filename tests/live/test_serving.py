@@ -1,6 +1,6 @@
 """A service with real processes, from `kubectl apply` to serving and to its last request.
 
-The addresses in its Endpoints answer; whoever follows them is never refused while replicas come and
+The addresses in its Endpoints answer; clients that follow them succeed while replicas come and
 go. And the store may be away for a while: what runs goes on, what is new waits, all is caught up.
 HOLDFAST_END_TO_END_LONG=1, as `make end-to-end-long` sets it, takes the store away for 90 seconds.
 """
@@ -36,7 +36,7 @@ from tests.patience import STORY_S
 
 AWAY_S = 90.0 if IS_LONG else 6.0
 AGENT = ("--capacity", "cpu=4")
-# Whoever asks while the store is away hears so soon, and does not try again by himself.
+# A client that asks while the store is away gets an error soon, and does not retry.
 ONCE = RetryPolicy(tries_max=1, looks_max=1, deadline_ms=3_000, try_ms=3_000)
 PROBE = {"http": {"port": "http"}, "periodSeconds": 1}
 
@@ -61,7 +61,7 @@ async def listed(plane: WholePlane, name: str = "web") -> dict[str, str]:
 
 
 async def serving(plane: WholePlane, count: int, name: str = "web") -> dict[str, str]:
-    """The addresses, once the status says that so many serve."""
+    """The addresses, once the status says that this many serve."""
 
     async def look() -> dict[str, str]:
         found = await plane.client.find(Workload, name, "default")
@@ -90,7 +90,7 @@ def status(plane: WholePlane) -> tuple[int, str]:
 
 
 class Visitor:
-    """Somebody who follows the Endpoints and asks whoever is in them, again and again."""
+    """A client that follows the Endpoints and asks their addresses again and again."""
 
     def __init__(self, plane: WholePlane, known: dict[str, str]) -> None:
         self._plane, self.answers, self.refused = plane, 0, list[str]()
@@ -108,7 +108,7 @@ class Visitor:
 
     async def _follow(self) -> None:
         while True:
-            # Whoever cannot ask goes on with what he knows.
+            # A client that cannot ask goes on with what it knows.
             with contextlib.suppress(HoldfastError):
                 self._known = await listed(self._plane)
             await asyncio.sleep(0.05)
@@ -128,7 +128,7 @@ class Visitor:
 
 
 async def _changed(plane: WholePlane, kubectl: Kubectl) -> None:
-    """Nobody who follows the list is refused while it shrinks and grows, nor while all of it is
+    """No client that follows the list is refused while it shrinks and grows, nor while all of it is
     replaced by another template."""
     async with Visitor(plane, await listed(plane)) as visitor:
         await plane.scale(1)
@@ -159,7 +159,7 @@ async def _true(is_so: bool) -> bool:
 
 def test_a_service_is_applied_and_serves_at_addresses_that_answer(tmp_path: Path) -> None:
     """The whole way with kubectl; the status of plane and service says so; and scaling and a
-    rolling update refuse nobody who follows the list. [A6, A11, I6]"""
+    rolling update refuse no client that follows the list. [A6, A11, I6]"""
     kubectl_binary = binaries()[-1]
 
     async def story() -> None:
@@ -204,7 +204,7 @@ async def _healthy(plane: WholePlane) -> bool:
 @pytest.mark.long
 @pytest.mark.xdist_group("plane-etcd")
 def test_while_the_store_is_away_work_runs_on_and_new_work_waits(tmp_path: Path) -> None:
-    """Nothing is decided, and whoever asks hears so; afterwards everything is caught up with, and
+    """Nothing is decided, and clients get an error; afterwards everything is caught up with, and
     nothing that ran was touched. [C7.6, H4, H8]"""
     (tmp_path / "etcd").mkdir()
 

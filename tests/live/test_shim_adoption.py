@@ -78,7 +78,7 @@ def test_only_the_latest_attempt_that_began_is_found(tmp_path: Path) -> None:
 
 
 def test_an_attempt_is_started_once(tmp_path: Path) -> None:
-    """Whoever asks again is told of the one that runs, or how it ended: never that it does not run,
+    """A repeated request gets the one that runs, or how it ended: never that it does not run,
     for then a second copy might be started elsewhere. [INV2]
     """
 
@@ -154,7 +154,7 @@ def test_work_that_ends_after_its_directory_is_gone_is_said_to_have_run(tmp_path
 
 
 def test_a_reused_pid_is_neither_adopted_nor_killed(tmp_path: Path) -> None:
-    """The record names a pid that by now is somebody else's, and a shim that is gone. [INV2]"""
+    """The record names a pid that by now another process has, and a shim that is gone. [INV2]"""
     innocent = subprocess.Popen(["sleep", "60"])
     try:
 
@@ -168,7 +168,7 @@ def test_a_reused_pid_is_neither_adopted_nor_killed(tmp_path: Path) -> None:
             await eventually(lambda: not is_running(state.shim.pid))
             record = first.path(attempt) / "state"
             lines = record.read_text().splitlines()
-            # Whoever had this pid before started earlier; a tick is 10 ms, and tests are quick.
+            # An earlier process of this pid started earlier; a tick is 10 ms, and tests are quick.
             earlier = (start_of(innocent.pid) or 0) - 1
             forged = [
                 f"{line.split()[0]} {innocent.pid}/{earlier}"
@@ -205,7 +205,7 @@ def test_a_forged_state_does_not_stand_in_for_the_shim_s_word(tmp_path: Path) ->
 
 
 def test_an_exit_counts_only_when_the_shim_is_gone(tmp_path: Path) -> None:
-    """An exit is a proof of stop; one that somebody wrote while the work runs proves nothing.
+    """An exit is a proof of stop; one that was written while the work runs proves nothing.
 
     [INV2]
     """
@@ -246,7 +246,7 @@ def test_work_of_another_boot_is_gone(tmp_path: Path) -> None:
 
 
 def test_work_whose_control_socket_is_gone_is_not_left_to_itself(tmp_path: Path) -> None:
-    """Nobody could extend or stop it any more, so it is ended, and said to be. [INV2]"""
+    """No process could extend or stop it any more, so it is ended, and said to be. [INV2]"""
 
     async def story() -> None:
         folder = tmp_path / "replicas"

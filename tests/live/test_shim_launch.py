@@ -249,7 +249,7 @@ def test_work_runs_as_its_user(tmp_path: Path) -> None:
 
 
 def test_an_exit_is_told_only_when_it_is_written(tmp_path: Path) -> None:
-    """Nobody hears of an end that a power cut could take back; the shim tries again. [INV11]"""
+    """No end is reported that a power cut could take back; the shim tries again. [INV11]"""
 
     async def story() -> None:
         async with workshop(tmp_path / "replicas") as one:

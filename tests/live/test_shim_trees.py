@@ -1,4 +1,4 @@
-"""Nothing that work started outlives it, whatever it does, and whoever dies."""
+"""Nothing that work started outlives it, whatever it does, and whichever process dies."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_death_of_a_shim_ends_its_tree_and_is_told(isolation: str, tmp_path:
             assert not marked(attempt)
             assert told.process.reason == "ShimDied"
             assert told.process.id.endswith(f"/{state.work.pid}/{state.work.start}")
-            # Whoever looks later finds the same.
+            # A later look finds the same.
             (item,) = (await one.inventory()).items
             assert not item.is_running
             assert item.process.reason == "ShimDied"

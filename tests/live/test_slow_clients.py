@@ -16,7 +16,7 @@ from contextlib import ExitStack
 import msgspec
 import pytest
 
-from tests.hostile_requests import ADMIN, GROUP, NOBODY, WORKLOADS, meta, raw, sent
+from tests.hostile_requests import ADMIN, ANONYMOUS, GROUP, WORKLOADS, meta, raw, sent
 from tests.live.meter import Meter
 from tests.live.plane_process import PlaneProcess
 from tests.live.wires import Wires, ends_after_s, read
@@ -46,7 +46,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlaneProcess]:
 def wires(process: PlaneProcess) -> Wires:
     admin = process.access()
     nobody = msgspec.structs.replace(admin, certificate=b"", key=b"")
-    return Wires(process.port, {ADMIN: admin.context(), NOBODY: nobody.context()})
+    return Wires(process.port, {ADMIN: admin.context(), ANONYMOUS: nobody.context()})
 
 
 def others_are_served(wires: Wires) -> None:
@@ -105,17 +105,17 @@ def test_a_handshake_that_is_never_finished_ends(wires: Wires) -> None:
 
 
 def test_a_client_that_never_says_what_it_wants_ends(wires: Wires) -> None:
-    with wires.secure(NOBODY) as wire:
+    with wires.secure(ANONYMOUS) as wire:
         assert TIMES["header"] / 2 < ends_after_s(wire)
 
 
 def test_a_head_that_drips_ends(wires: Wires) -> None:
     """Each byte in time is no head in time, of the first request and of a later one."""
     request = raw("GET", "/livez", "X-Slow: " + "a" * 200)
-    others_are_served_beside(wires, lambda: wires.secure(NOBODY))
-    with wires.secure(NOBODY) as wire:
+    others_are_served_beside(wires, lambda: wires.secure(ANONYMOUS))
+    with wires.secure(ANONYMOUS) as wire:
         assert drip(wire, request)
-    with wires.secure(NOBODY) as wire:
+    with wires.secure(ANONYMOUS) as wire:
         assert wires.ask(wire, raw("GET", "/livez")).code == 200
         assert drip(wire, request)
 
@@ -129,7 +129,7 @@ def test_whoever_watches_over_a_plane_sees_how_many_were_cut(
         return next(int(it[len(name) :]) for it in text.splitlines() if it.startswith(name))
 
     before = cut()
-    with wires.secure(NOBODY) as wire:
+    with wires.secure(ANONYMOUS) as wire:
         ends_after_s(wire)
     assert cut() > before
 
@@ -238,7 +238,9 @@ def test_a_crowd_of_slow_clients_costs_bounded_memory_and_nobody_notices(
                 case 0:
                     crowd.enter_context(wires.plain())
                 case 1:
-                    crowd.enter_context(wires.secure(NOBODY)).sendall(b"GET /livez HTTP/1.1\r\nX")
+                    crowd.enter_context(wires.secure(ANONYMOUS)).sendall(
+                        b"GET /livez HTTP/1.1\r\nX"
+                    )
                 case _:
                     post = raw("POST", WORKLOADS, "Content-Length: 900", body=b"{")
                     crowd.enter_context(wires.secure()).sendall(post)

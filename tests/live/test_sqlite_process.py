@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Acknowledged:
-    """What the writer was told: the newest revision, and each key's newest value."""
+    """What the writer got as answers: the newest revision, and each key's newest value."""
 
     def __init__(self) -> None:
         self.revision = 0

@@ -130,7 +130,7 @@ async def _replicas(plane: WholePlane, count: int) -> bool:
 
 async def _older_server_stays_out(plane: WholePlane) -> None:
     server = plane.parts["server-1"]
-    # It is not started again when it ends: nobody tends it.
+    # It is not started again when it ends: no process supervises it.
     older = Part(plane.folder, "server-of-before", *server.arguments)
     server.end()
     older.spawn()

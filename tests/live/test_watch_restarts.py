@@ -1,4 +1,4 @@
-"""Watchers go on over restarts of their server, on both stores: nobody is sent back to a list."""
+"""Watchers go on over restarts of their server, on both stores: none is sent back to a list."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def secret(name: str) -> Secret:
 
 
 class Reader:
-    """One watcher: how often it had to list, and all that it was told since."""
+    """One watcher: how often it had to list, and all events since."""
 
     def __init__(self, client: Client, name: str = "") -> None:
         self.name = name

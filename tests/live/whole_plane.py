@@ -297,7 +297,7 @@ class WholePlane:
             return ""
 
     async def ready(self, count: int, timeout_s: float = PATIENCE_S) -> list[Replica]:
-        """The replicas, once so many are there, and ready, and answer, and every part works."""
+        """The replicas, once this many are there, and ready, and answer, and every part works."""
 
         async def look() -> list[Replica]:
             seen = await self.replicas()

@@ -4,7 +4,7 @@
         plane = WholePlane(folder, ("n1", "n2"), host=wire.host, wrap={"n1": wire.wrap})
         wire.cut()
 
-The servers listen at `host`, which everybody here reaches; whoever is started behind `wrap` reaches
+The servers listen at `host`, which all parts here reach; a process behind `wrap` reaches
 nothing else. A pulled cable loses packets without a word, as a real one does.
 """
 
@@ -24,7 +24,7 @@ class Wire:
     def __init__(self) -> None:
         mark = secrets.token_hex(3)
         self._space, self._here, self._there = f"hf-{mark}", f"hfa{mark}", f"hfb{mark}"
-        # A block that is nobody's, cut into as many networks as tests could ever run at once.
+        # A block that is free, cut into as many networks as tests could ever run at once.
         subnet = secrets.randbelow(64 * 256)
         base = f"100.{64 + subnet // 256}.{subnet % 256}"
         self.host, self._node = f"{base}.1", f"{base}.2"
@@ -62,7 +62,7 @@ class Wire:
         subprocess.run(["ip", "netns", "del", self._space], capture_output=True, check=False)
 
     def cut(self) -> None:
-        """From now on nothing passes, in either direction, and nobody is told."""
+        """From now on nothing passes, in either direction, without notice."""
         self._run("ip", "-n", self._space, "link", "set", self._there, "down")
 
     def mend(self) -> None:

@@ -30,7 +30,7 @@ class Said(msgspec.Struct):
 
 
 class Wires:
-    """Makes connections to one port, as whoever a TLS context says."""
+    """Makes connections to one port, with the identity of a TLS context."""
 
     def __init__(self, port: int, contexts: dict[str, ssl.SSLContext]) -> None:
         self._port, self._contexts = port, contexts

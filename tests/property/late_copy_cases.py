@@ -348,7 +348,7 @@ AGAIN = (without("workloads", "api"), made_again)
 
 
 def changed(value: str) -> Step:
-    """Somebody else changes a label of the workload `api`."""
+    """Another client changes a label of the workload `api`."""
     body = {"metadata": {"labels": {"l": value}}}
     patch = ask.Patch("workloads", "acme", "api", PatchType.MERGE, body, manager="m")
     return lambda it: it.ask(ADMIN, patch) and None

@@ -265,7 +265,7 @@ class Story(Rig):
         self.plane.elapsed_ms += (100, 5_000, 40_000)[pick % 3]
 
     def some(self, pick: int, *states: str) -> Iterator[Held]:
-        """One attempt in one of these states, if there is any and somebody to tell."""
+        """One attempt in one of these states, if there is any and a receiver for it."""
         found = [held for held in self.table.values() if held.state in states]
         if found and self.agent is not None and self.has_looked:
             yield found[pick % len(found)]

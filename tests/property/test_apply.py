@@ -289,7 +289,7 @@ def test_letting_go_of_everything_removes_exactly_what_nobody_else_owns(
 
 @given(config=configs(), other=configs())
 def test_managers_of_disjoint_fields_never_conflict(config: Tree, other: Tree) -> None:
-    """Whoever comes first, both get what they asked for, and the object is the same. [A9]"""
+    """Whichever comes first, both get what they asked for, and the object is the same. [A9]"""
     first = {"metadata": {"name": "w"}, "spec": config.get("spec", {})}
     second = {"metadata": {**other["metadata"], "name": "w"}}
     trees = []

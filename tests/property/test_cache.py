@@ -1,4 +1,4 @@
-"""The cache against a history that it is told with breaks, repetitions, losses and old servers.
+"""The cache against a history that arrives with breaks, repetitions, losses and old servers.
 
 Whatever befalls the telling, the picture only goes forward; once everything gets through, it is the
 truth.

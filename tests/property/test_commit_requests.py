@@ -1,4 +1,4 @@
-"""Whatever anybody asks for: the server goes on, and the books are right after every answer.
+"""Whatever a client asks for: the server goes on, and the books are right after every answer.
 
 Requests of every sort are drawn at random, mostly sensible and sometimes not, by the right identity
 and sometimes by another, and now and then repeated. No answer may be an exception, and after each
@@ -67,7 +67,7 @@ SEEDS = 200 if LONG else scaled(4, 8)
 STEPS = 400 if LONG else 180
 
 LEASED = (SCHEDULER, WORKLOADS, NODES, REPAIR, GARBAGE, DRAINS, ROLLOUTS)
-ANYBODY = (*LEASED, ANN, BOB, ADMIN, AGENT, who.agent("node-b"), who.controller("endpoints"))
+IDENTITIES = (*LEASED, ANN, BOB, ADMIN, AGENT, who.agent("node-b"), who.controller("endpoints"))
 GPUS = tuple(
     Device(id=f"gpu-{i}", device_class="gpu", model="A100", memory="40Gi") for i in range(2)
 )
@@ -75,7 +75,7 @@ Asked = tuple[Identity, Any]
 
 
 class Crowd:
-    """A furnished plane and everybody who wants something of it."""
+    """A furnished plane and all identities that send requests to it."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -340,7 +340,7 @@ class Crowd:
             return
         identity, request = made
         if self.chance(25):
-            identity = self.pick(ANYBODY)
+            identity = self.pick(IDENTITIES)
         answer = it.plane.ask(identity, request)
         assert isinstance(answer, Accepted | Refusal), answer
         it.check()

@@ -75,7 +75,7 @@ COALITIONS = (
     (Identity("tess"), Identity("rolf")),
     (Identity("nora"), Identity("eddy")),
 )
-# What an administrator has bound before: a way up for whoever can speak for these.
+# What an administrator has bound before: an escalation for a caller that can speak for these.
 BOUND = {
     "admins": (Subject("Group", "tenant:acme:admins"), "tenant-admin"),
     "readers": (Subject("Group", "tenant:acme:readers"), "tenant-viewer"),
@@ -87,7 +87,7 @@ THINGS = (("secrets", ""), ("roles", ""), ("tokens", ""), ("replicas", "exec"))
 
 
 def deeds(*namespaces: str) -> tuple[Permission, ...]:
-    """A choice of all that somebody could do there."""
+    """A choice of all that a caller could do there."""
     common = [
         Permission(verb, resource, part, namespace, "x")
         for verb in VERBS
@@ -106,7 +106,7 @@ def deeds(*namespaces: str) -> tuple[Permission, ...]:
 INSIDE, OUTSIDE = deeds(HOME), deeds(AWAY, SYSTEM_NAMESPACE, "")
 
 
-# What anybody may do ------------------------------------------------------------------------------
+# What any caller may do ---------------------------------------------------------------------------
 
 
 class Held:
@@ -274,7 +274,7 @@ def play(
             able.append(spoken)
     after = Held(plane)
     for identity in dict.fromkeys((*OTHERS, *able)):
-        # Who came into being by a token had nothing before but what everybody has.
+        # An identity made by a token had nothing before but what every caller has.
         was = identity if identity in (*OTHERS, *members) else plain
         assert after.outside(identity) <= before.outside(was), identity
         assert after.inside(identity) <= before.inside(was) | together, identity
@@ -282,7 +282,7 @@ def play(
 
 
 def play_all(stories: int) -> Counter[str]:
-    """Play so many stories, each from the same start."""
+    """Play this many stories, each from the same start."""
     accepted: Counter[str] = Counter()
     plane = hostile_plane()
     start = plane.store.copy()

@@ -1,4 +1,4 @@
-"""The gate under any crowd: bounded, work conserving, in order, fair, and nobody is forgotten.
+"""Flow control under any load: bounded, work conserving, in order, fair, and complete.
 
 Each law is a function that returns what it found broken, so that planted bugs show that it can.
 """
@@ -96,10 +96,10 @@ class Crowd:
 
     def _look(self) -> None:
         if any(it.state is not RequestState.WAITING for it in self.waiting):
-            self.broken.append("somebody was decided without being told")
+            self.broken.append("a request was decided without an answer")
         late = [it for it in self.waiting if it.until_ms <= self.now_ms]
         if late:
-            self.broken.append("somebody waits beyond his patience")
+            self.broken.append("a request waits beyond its patience")
         total = sum(it.flow.request_class is not RequestClass.LIFELINE for it in self.begun)
         for kind in CLASSES:
             seats, executing, waits = TABLE[kind], self._executing(kind), self._waits(kind)
@@ -112,7 +112,7 @@ class Crowd:
                 executing < seats.most and total < seats.ceiling
             )
             if waits and has_seat:
-                self.broken.append("a seat is empty and somebody waits for it")
+                self.broken.append("a seat is empty and a request waits for it")
 
     def _executing(self, kind: RequestClass) -> int:
         return sum(it.flow.request_class is kind for it in self.begun)
@@ -158,7 +158,7 @@ def test_backlogged_tenants_are_never_further_apart_than_two_requests(seed: int)
 
 @given(st.integers(0, 2**32), st.integers(2, 20))
 def test_whoever_comes_is_served_after_one_turn_of_each_other_tenant(seed: int, n: int) -> None:
-    """No starvation: a first request waits for no more than one turn of everybody. [G1, E6]"""
+    """No starvation: a first request waits for no more than one turn of each tenant. [G1, E6]"""
     rng = random.Random(seed)
     queue: TenantFairQueue[QueueItem] = TenantFairQueue(QueueBounds(100_000, 10_000, 10_000))
     for tenant in range(n):
@@ -211,9 +211,9 @@ def test_an_unfair_queue_is_found_out(queue: type[TenantFairQueue[QueueItem]]) -
 @pytest.mark.parametrize(
     "bug, law",
     [
-        ("no expiry", "somebody waits beyond his patience"),
+        ("no expiry", "a request waits beyond its patience"),
         ("low first", "passed"),
-        ("one a turn", "a seat is empty and somebody waits for it"),
+        ("one a turn", "a seat is empty and a request waits for it"),
         ("leaky seats", "the gate's own count is wrong"),
     ],
 )

@@ -27,9 +27,9 @@ from tests.property.late_copies import (
 from tests.property.late_copy_cases import CASES
 from tests.scale import scaled
 
-# Beside the order in which a case names its steps, so many others are walked.
+# Beside the order in which a case names its steps, this many others are walked.
 OTHER_ORDERS = scaled(1, 23)
-# Of a case with many steps, the others are drawn from so many.
+# Of a case with many steps, the others are drawn from this many.
 DRAWN_FROM = 5_000
 IS_THOROUGH = scaled(False, True)
 

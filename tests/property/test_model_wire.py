@@ -37,7 +37,7 @@ def foreign(data: bytes) -> bytes:
 @SOME
 @given(data=st.data())
 def test_an_object_survives_encoding_and_decoding(kind: Kind, data: st.DataObject) -> None:
-    """Whoever wrote the bytes, and whichever way they are read, the object is the same. [A2]
+    """However the bytes are written, and however they are read, the object is the same. [A2]
 
     Bytes that prove themselves stay the same as well, however often they are read and written.
     """

@@ -49,7 +49,7 @@ REQUESTS = 50
 BATCH_MAX = 5
 MINE = "node-a"
 
-# What an agent may change, field by field. Everything else is somebody else's.
+# What an agent may change, field by field. Everything else belongs to others.
 NODE_FIELDS = {
     *("spec.capacity", "spec.reserved", "spec.devices"),
     *("status.agentVersion", "status.address", "status.bootId", "status.installation"),
@@ -192,7 +192,7 @@ def _trespass(key: str, old: Any, new: Any) -> Iterator[str]:
         yield f"{key}: is not of {MINE}"
         return
     if new is None:
-        # Its own proof of stop lets a replica go whose deletion somebody else has asked for.
+        # Its own proof of stop lets a replica go whose deletion another client has asked for.
         if not isinstance(old, Replica) or old.metadata.deletion_timestamp is None:
             yield f"{key}: was removed"
         return

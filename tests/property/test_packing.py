@@ -1,5 +1,5 @@
 """Pools and the devices they choose, on random fleets: what is kept is what the ledgers say, scores
-are those of a pool made anew, and every choice is one that the model's own rule accepts.
+are those of a new pool, and every choice is one that the model's own rule accepts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Columns, filters and runs against the rules they stand for, on random fleets and work.
 
 The columns add up what ledgers say; filters for many nodes say what the rule says of each; what a
-board has kept equals what is found anew; and many placed at once are those placed one by one.
+board has kept equals what a new search finds; and many placed at once are those placed one by one.
 """
 
 from __future__ import annotations
@@ -465,7 +465,7 @@ def test_many_placed_at_once_are_those_placed_one_by_one(
     seed: int,
 ) -> None:
     """The same nodes in the same order with the same scores, and the same end, which is sooner only
-    where a placement ranks all nodes anew."""
+    where a placement ranks all nodes again."""
     world = World(nodes)
     for move in moves:
         world.happen(*move)

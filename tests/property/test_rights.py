@@ -2,7 +2,7 @@
 
 The oracle below reads the objects themselves, rule by rule, as Kubernetes describes it. The access
 review goes through the server's view (`host/server/caller_rights`), the deed itself through the
-authority with its ledgers (`commit/access/authorize`). All three must agree, for everybody and
+authority with its ledgers (`commit/access/authorize`). All three must agree, for every identity and
 everything.
 """
 
@@ -258,7 +258,7 @@ def test_a_review_says_what_the_api_does(
 def test_a_role_is_written_by_those_alone_who_have_all_of_it(
     roles: Roles, bindings: Bindings, wanted: tuple[Rule, ...], place: str
 ) -> None:
-    """Whatever a new role allows to anybody, its writer may do without it."""
+    """Whatever a new role allows, its writer may do without it."""
     plane = furnished(roles, bindings)
     makers = RoleRef("makers", SYSTEM_NAMESPACE)
     may_make = (Rule(("roles",), ("create",)),)

@@ -82,7 +82,7 @@ def test_devices_are_found_exactly_when_there_are_any(
 ) -> None:
     """No request takes what only another can use, nothing is invented, and the commit accepts the
     choice however its devices are listed. A refusal tells a taken device, for which one may wait,
-    from a missing one, for which nobody should. [C4, C6.1, D4, INV1]"""
+    from a missing one, for which no caller should. [C4, C6.1, D4, INV1]"""
     found = choose_devices(ledger, wanted)
     answers = set(ways(ledger, wanted.devices))
     if isinstance(found, Refusal):
@@ -95,7 +95,7 @@ def test_devices_are_found_exactly_when_there_are_any(
 
 
 def _vacant(ledger: NodeLedger) -> NodeLedger:
-    """The same devices, as far as the node still lists them, with nobody on them."""
+    """The same devices, as far as the node still lists them, with no work on them."""
     slots = {
         name: msgspec.structs.replace(slot, owners={})
         for name, slot in ledger.devices.items()
@@ -279,7 +279,7 @@ SHAPES = (
 def test_a_promised_place_is_there_when_its_victims_are_gone(
     steps: list[tuple[str, Demand, int]],
 ) -> None:
-    """Between a preemption's stop and its bind nobody else gets the place. [C6.8, G4, INV4]"""
+    """Between a preemption's stop and its bind no other work gets the place. [C6.8, G4, INV4]"""
     ledger = BUSY
     held: dict[str, Allocation] = {}
     stopping: dict[str, Allocation] = {}
@@ -341,7 +341,7 @@ def _gone(ledger: NodeLedger, stopping: dict[str, Allocation], victim: str) -> N
 def test_a_stated_charge_is_taken_only_if_it_is_sound_and_free(
     node: Node, template: Template, data: st.DataObject
 ) -> None:
-    """What is held ahead is charged in full; nobody names his own price. [C6.6, INV1, INV4]"""
+    """What is held ahead is charged in full; no caller sets its own charge. [C6.6, INV1, INV4]"""
     ledger = mirror_node(node, None)
     shares = (
         tuple(

@@ -194,7 +194,7 @@ def test_asking_for_a_fate_makes_it_final(rig: Rig) -> None:
 
 
 def test_a_fate_asked_during_the_transaction_agrees_with_what_happened(rig: Rig) -> None:
-    """Whoever comes first wins, and both are told the same [N1.1]."""
+    """Whichever comes first wins, and both get the same answer [N1.1]."""
 
     async def story(store: Store) -> None:
         for i in range(20):

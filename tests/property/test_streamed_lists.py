@@ -1,7 +1,7 @@
 """Watches that begin with a list, in slices: the list is of one moment, and what follows is whole.
 
 Objects change while the list is looked at and told, piece by piece as its reader takes them, while
-changes are told to others in many steps.
+changes are sent to others in many steps.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ PROGRAMS = 20_000 if LONG else scaled(300, 1_000)
 # A planted bug ends its search, so that more of them cost nothing.
 BUG_PROGRAMS = 20_000 if LONG else 1_000
 STEPS = 6
-# So many programs share operation ids.
+# This many programs share operation ids.
 ERA = 1_000
 PAIRS = 4
 # What an explanation says may depend on how long ago something was, and the two planes were not

@@ -1,4 +1,4 @@
-"""A stock client over streams that break anywhere: it misses nothing, or is told to list again.
+"""A stock client over streams that break anywhere: it misses nothing, or has to list again.
 
 The client knows nothing but versions: it lists, watches from the list's version, remembers the
 version of the last line that it read, and resumes from there. What it should hear is computed from
@@ -119,7 +119,7 @@ class StockClient:
         self.open()
 
     def read(self, count: int) -> None:
-        """Read so many lines. List again when told to, resume when the stream has ended."""
+        """Read this many lines. List again on that error, resume when the stream has ended."""
         self.unread += self.rig.received(self.stream)
         for kind, name, version in self.unread[:count]:
             assert int(version) >= int(self.version), "a watch never goes back"
@@ -138,7 +138,7 @@ class StockClient:
             self.list()
 
     def check(self, seen: int) -> None:
-        """All was told in order up to a revision, and nothing twice but what the breaks explain."""
+        """All was sent in order up to a revision, and nothing twice but what the breaks explain."""
         for revision, events in self.truth.events.items():
             received = [(kind, name) for at, kind, name in self.story if at == revision]
             again = self.repeats.get(revision, 0) if len(events) > 1 else 0
@@ -242,7 +242,7 @@ lives = st.one_of(
 def test_a_watch_goes_on_over_restarts_of_its_server(
     team: str, story: list[tuple[str, Any]], before: list[Wishes]
 ) -> None:
-    """Wherever the server is restarted and history is compacted: all is told, and a client is sent
+    """Wherever the server is restarted and history is compacted: all is sent, and a client is sent
     back to a list only if the store has forgotten what it missed, or it is not recent. [INV10, C8]
     """
     rig, truth = HubRig(), Truth(team)
@@ -254,7 +254,7 @@ def test_a_watch_goes_on_over_restarts_of_its_server(
         match what:
             case "commit":
                 commit(rig, truth, detail)
-                # A server that was just restarted is told as much later as any other.
+                # A server that was just restarted is sent as much later as any other.
                 if len(detail) != 1:
                     rig.deliver()
             case "compact":
@@ -301,7 +301,7 @@ sliced = st.one_of(
 def test_watches_that_are_told_in_many_steps_never_go_back(
     story: list[tuple[tuple[str, Any], int]], before: list[Wishes]
 ) -> None:
-    """Whoever comes, reads, breaks or hears a bookmark between two steps of telling. [INV10, C8]"""
+    """A client may come, read, break or get a bookmark between two steps. [INV10, C8]"""
     truths = [Truth(team) for team in ("", "red", "")]
     rig = HubRig()
     for wanted in before:

@@ -43,7 +43,7 @@ def test_every_part_of_the_long_run_is_a_target_that_says_what_it_is() -> None:
 
 
 def test_every_long_target_is_part_of_the_long_run() -> None:
-    """Whoever adds one adds it there, too."""
+    """A new one must be added there, too."""
     long = {it for it in long_run.described(MAKEFILE) if it.endswith("-long") or "sim-" in it}
     assert long - {"test-long"} <= set(long_run.PARTS)
 

@@ -1,6 +1,6 @@
 """Workers that live whole lives of replicas through failing servers, and know what they were told.
 
-Each request has an operation id and is repeated under it until somebody answers. So whatever was
+Each request has an operation id and is repeated under it until a server answers. So whatever was
 lost on the way, the last answer must be a yes to what was meant, or a no that the plane's state
 explains; a replica that has moved without its worker knowing would show as StaleReplica.
 """
@@ -28,7 +28,7 @@ PLACES_MAX = 200
 
 
 class Load:
-    """So many workers, each with so many replicas one after another."""
+    """This many workers, each with this many replicas one after another."""
 
     def __init__(self, servers: Servers, *, workers: int, lives: int, nodes: int = 4) -> None:
         self.servers = servers
@@ -54,7 +54,7 @@ class Load:
         await asyncio.gather(*(self._work(worker) for worker in range(self.workers)))
 
     async def reached(self, lives: int) -> None:
-        """Until so many lives have ended."""
+        """Wait until this many lives have ended."""
         while self.told["lives"] < lives:
             self._ended.clear()
             await self._ended.wait()

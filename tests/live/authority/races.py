@@ -33,7 +33,7 @@ class Result:
     """What came of all rounds of one claim."""
 
     rounds: int = 0
-    # How many rounds had so many winners.
+    # The number of rounds by their number of winners.
     winners: Counter[int] = field(default_factory=Counter)
     won_through: Counter[str] = field(default_factory=Counter)
     losses: Counter[str] = field(default_factory=Counter)
@@ -136,7 +136,7 @@ class Race:
 
 
 async def race(servers: Servers, claims: tuple[str, ...], rounds: int) -> dict[str, Result]:
-    """So many rounds of each claim, the claims side by side."""
+    """This many rounds of each claim, the claims side by side."""
     room = Furniture(servers.ask)
     term = await room.term(SCHEDULER)
     races = [Race(servers, claim) for claim in claims]

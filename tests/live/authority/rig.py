@@ -25,7 +25,7 @@ from tests.live.authority.wire import Client
 
 ROOT = Path(__file__).resolve().parents[3]
 START_TIMEOUT_S = 120.0
-# Somebody who retries pauses for so long between two tries.
+# The pause of a client between two tries.
 RETRY_PAUSE_S = 0.05
 RETRY_FOR_S = 60.0
 # A server that gave no answer is left alone for so long, if there is another.
@@ -136,7 +136,7 @@ class Servers:
         return process
 
     async def insist(self, identity: Identity, request: Any, timeout_s: float = 3.0) -> Any:
-        """The answer of whoever gives one, asked again with the same operation id until then.
+        """The answer of any server, asked again with the same operation id until then.
 
         This is how components retry: the id makes a second try safe, whatever became of the first.
         """

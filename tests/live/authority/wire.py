@@ -1,7 +1,7 @@
 """Requests between processes of a test: frames over a Unix socket, one connection for each client.
 
 The real way is HTTP with certificates; here every process is our own, so a frame may say who sends
-it. What matters is what a connection tells its user: a socket that nobody listens on certainly took
+it. What matters is what a connection tells its user: a socket without a listener certainly took
 nothing in, a connection that breaks may have.
 """
 
@@ -44,7 +44,7 @@ async def serve(shell: Shell, path: Path) -> asyncio.Server:
                 future.add_done_callback(partial(_reply, writer, number))
         writer.close()
 
-    # A socket has its name before anybody listens. It gets the one that is waited for afterwards.
+    # A socket has its name before a process listens. It gets the one that is waited for afterwards.
     unheard = path.with_suffix(".new")
     server = await asyncio.start_unix_server(talk, unheard, backlog=256)
     unheard.rename(path)
@@ -81,7 +81,7 @@ class Client:
                 try:
                     await self._open()
                 except OSError as error:
-                    return Unavailable(f"nobody listens at {self.path.name}: {error}")
+                    return Unavailable(f"no server listens at {self.path.name}: {error}")
         if self._writer is None:
             return Unavailable("the connection broke before anything was sent")
         self._number += 1

@@ -86,7 +86,7 @@ class Load:
             await store.close()
 
     async def writes(self, count: int, timeout_s: float = 60.0) -> None:
-        """Until so many more were acknowledged."""
+        """Wait until this many more were acknowledged."""
         goal = len(self.told.committed_at) + count
         async with asyncio.timeout(timeout_s):
             while len(self.told.committed_at) < goal:
@@ -146,7 +146,7 @@ class Load:
         else:
             if isinstance(outcome, CompareFailed):
                 # Only this writer writes the key, and it knows what it wrote.
-                raise AssertionError(f"{key} was changed by somebody else: {outcome}")
+                raise AssertionError(f"{key} was changed by another client: {outcome}")
             assert isinstance(outcome, Committed)
             revision = outcome.revision
             self.told.committed_at.append(time.monotonic())

@@ -143,7 +143,7 @@ def test_a_stopped_member_applies_nothing_that_was_given_up(tmp_path: Path) -> N
 def test_a_straggler_does_not_apply_after_its_fate_was_asked(
     cluster: EtcdCluster, who: str
 ) -> None:
-    """Whoever asks, NotApplied is a promise [INV3, N1.1]."""
+    """NotApplied is a promise to every caller [INV3, N1.1]."""
 
     async def story(store: EtcdStore, other: EtcdStore) -> None:
         await store.txn(PUT, token=store.new_token())

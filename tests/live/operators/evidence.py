@@ -1,4 +1,4 @@
-"""An operator that writes nothing but status, as whoever owns it.
+"""An operator that writes nothing but status, as its owner.
 
 It states the version that it saw, as is usual where others write the object, too. kopf's own patch
 of a status states none, so it writes with the client that kopf has logged in.
@@ -30,6 +30,6 @@ def seen(name: str, namespace: str, meta: kopf.Meta, status: kopf.Status, **_: A
     try:
         CustomObjectsApi().patch_namespaced_custom_object_status(*where, body)
     except ApiException as refusal:
-        # Whoever was faster has made another event of it.
+        # A faster writer has made another event of it.
         if refusal.status != CONFLICT:
             raise

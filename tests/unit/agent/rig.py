@@ -88,7 +88,7 @@ class Rig:
         self.table: dict[Attempt, Held] = {}
         self.boot, self.boot_ms, self.pids = "boot-1", 0, 0
         self.lines: list[str] = []
-        # Everything the agent did and was told, in order, for properties over the whole story.
+        # Everything the agent did and received, in order, for properties over the whole story.
         self.story: list[Any] = []
         self.workloads: dict[str, Any] = {}
         self._off()

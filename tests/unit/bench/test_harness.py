@@ -62,7 +62,7 @@ def test_a_goal_is_judged_before_rounding(
 
 @pytest.mark.parametrize("text", ["10", "<=10", "== 10", "<= ten", "ratio 5", "<= 10 us", ""])
 def test_a_goal_with_a_typo_is_refused(text: str) -> None:
-    """Else it would be a goal that nobody checks."""
+    """Else it would be a goal without a check."""
     with pytest.raises(ValueError, match="a goal has the form"):
         Goal.parse(text)
 

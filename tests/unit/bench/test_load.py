@@ -25,9 +25,9 @@ from holdfast.model.requests import RenewLease, Term
 @pytest.mark.parametrize(
     "total, demands, share",
     [
-        # Nobody with less wants more: all are equal.
+        # No tenant with less wants more: all are equal.
         (100.0, {"a": 500.0, "b": 30.0, "c": 30.0, "d": 30.0}, 25.0),
-        # What the others do not want is left to whoever does.
+        # What the others do not want is left to those that do.
         (100.0, {"a": 500.0, "b": 10.0, "c": 10.0}, 80.0),
         (100.0, {"a": 5.0, "b": 10.0}, 5.0),
     ],
@@ -180,7 +180,7 @@ def test_a_plane_that_is_never_normal_again_has_no_time_of_recovery(tmp_path: Pa
 
 
 def test_a_slow_request_is_put_down_to_who_stood_still(tmp_path: Path) -> None:
-    """The generator, somebody else on the processor, a long computation, or the store."""
+    """The generator, another process on the processor, a long computation, or the store."""
     began = 10.0
     due = began + np.arange(4.0)
     report = {"began": began, "cpu_s": 1.0, "took_s": 4.0, "intents": [], "kinds": ["read"]}

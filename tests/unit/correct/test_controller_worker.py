@@ -35,7 +35,7 @@ from tests.unit.correct.views import TERM, replica, view
 def test_a_picture_has_caught_up_when_it_shows_the_object_or_its_end(
     revision: int, may_be_gone: bool, is_there: bool, told: int, is_met: bool
 ) -> None:
-    """One without an object that was just made has not, unless it was told past it. [C3, N3]"""
+    """One without an object that was just made has not, unless its bookmark is later. [C3, N3]"""
     expected = Expected("replicas", "acme", "web-0-0", revision, may_be_gone)
     objects = (replica(),) if is_there else ()
     assert expected.is_met(view(*objects, told=told)) is is_met

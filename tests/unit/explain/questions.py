@@ -43,7 +43,7 @@ OVER = Pending(
     owner="operator",
 )
 
-# Everybody who may be waited for works.
+# Every component that may be waited for works.
 ACTING = (
     Pulses(
         "one",

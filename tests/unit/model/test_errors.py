@@ -55,7 +55,7 @@ def test_every_class_has_a_stable_code_of_its_own() -> None:
 
 
 def test_one_error_may_be_more_precise_than_its_class() -> None:
-    """The class keeps its own code for everybody else, also in another process."""
+    """The class keeps its own code for all others, also in another process."""
     error = Forbidden("no", code="QuotaExceeded")
     assert (error.code, error.message, str(error)) == ("QuotaExceeded", "no", "no")
     assert (Forbidden.code, Forbidden("no").code) == ("Forbidden", "Forbidden")

@@ -30,7 +30,7 @@ AGENT, SCHEDULER, OPERATOR = "agent", "scheduler", "operator"
 WORKLOAD, NODES, REPAIR = "controller:workload", "controller:nodes", "controller:repair"
 EVICT = (WORKLOAD, "controller:rollout", "controller:drain", SCHEDULER, REPAIR, "user")
 
-# From, to, and everybody who may propose it. The empty state is the one before it exists.
+# From, to, and all actors that may propose it. The empty state is the one before it exists.
 LAW: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "Pending"): (WORKLOAD,),
     ("Pending", "Reserved"): (SCHEDULER,),

@@ -278,7 +278,7 @@ WRITTEN_IN_PART = {
 # Types of conditions that mean something else as well: a state, a stage, a phase, or a condition
 # of another kind, which is written.
 ALSO_MEANS = {"Bound", "SchedulingRetrying", "Ready", "Serving", "Accepted", "Active"}
-# Says who may write each of them once somebody does.
+# Says who may write each of them once a component does.
 WRITERS = "commit/objects/field_writers.py"
 
 

@@ -180,7 +180,7 @@ def test_only_many_readers_wait_for_more_changes(readers: int) -> None:
 def test_changes_meant_for_readers_that_left_reach_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A reader that joins later begins where it was told, not where others were [INV10]."""
+    """A reader that joins later begins at its own revision, not where others were [INV10]."""
     monkeypatch.setattr(local_watches, "FEW_READERS", 0)
 
     async def story() -> None:

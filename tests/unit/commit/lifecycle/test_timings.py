@@ -138,7 +138,7 @@ def test_nothing_is_lowered_under_a_mark_and_no_claim_begins_a_new_life() -> Non
 
 
 def test_every_time_that_a_server_may_be_given_can_be_written_down() -> None:
-    """A record that cannot be read again would take its node out of everybody's sight. [INV2]"""
+    """A record that cannot be read again would hide its node from all readers. [INV2]"""
     day_ms = SECONDS_MAX * 1_000
     longest = safe(
         ack_window_ms=day_ms,

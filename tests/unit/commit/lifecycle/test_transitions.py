@@ -37,7 +37,7 @@ CONTROLLERS = tuple(
     if actor.value.startswith("controller:")
 )
 # All possible callers, and the incarnation that an agent reports for.
-EVERYBODY: tuple[tuple[Identity, int | None], ...] = (
+CALLERS: tuple[tuple[Identity, int | None], ...] = (
     (SCHEDULER, None),
     *((controller, None) for controller in CONTROLLERS),
     (AGENT, 1),
@@ -166,7 +166,7 @@ def lawful(replica: Any, to: State, identity: Identity, life: int | None, phase:
 
 def tries(it: Furnished, replica: Any) -> Iterator[tuple[State, Identity, int | None, Any]]:
     for to in State:
-        for identity, life in EVERYBODY:
+        for identity, life in CALLERS:
             yield to, identity, life, request(it, replica, to, identity, life)
 
 
@@ -214,7 +214,7 @@ SILENT = {
 def test_a_replica_is_born_by_its_workloads_controller_alone() -> None:
     """[A9, C6.7]"""
     it = Furnished()
-    for identity, _ in EVERYBODY:
+    for identity, _ in CALLERS:
         if identity == WORKLOADS:
             continue
         if identity.name.startswith(("system:controller:", "system:scheduler:")):

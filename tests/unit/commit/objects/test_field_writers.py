@@ -206,7 +206,7 @@ def changed(obj: Any) -> Any:
 
 
 def test_what_servers_fill_in_on_reading_comes_back_and_is_not_stored() -> None:
-    """Whoever changes a status that it has read sends it whole. [A9]"""
+    """A client that changes a status it has read sends it whole. [A9]"""
     it = Furnished()
     quota = it.yes(ADMIN, Create(Quota(ObjectMeta(name="default", namespace="acme"))))
     read = msgspec.structs.replace(quota.status, used={"hard": {"cpu": "1"}}, used_revision=7)

@@ -113,7 +113,7 @@ def test_scaling_says_nothing_again() -> None:
 
 
 def test_no_caller_claims_or_writes_the_condition() -> None:
-    """It belongs to the server, whoever set the field. [A9]"""
+    """It belongs to the server, whichever client set the field. [A9]"""
     it = Furnished()
     made = it.yes(ANN, Create(workload(latency_target_ms=50), "kubectl"))
     assert "NoEffect" not in str(made.metadata.managed_fields)

@@ -92,7 +92,7 @@ def test_what_is_alike_is_one_event_that_counts() -> None:
 
 @pytest.mark.parametrize("fate", [LOST_AFTER, LOST_BEFORE])
 def test_nothing_is_counted_twice_when_answers_are_lost(fate: str) -> None:
-    """The event remembers how far it was told. [C7.5, N1.1]"""
+    """The event remembers what it has counted. [C7.5, N1.1]"""
     on = rig(WorkloadController())
     running(on)
     lost: list[str] = []

@@ -134,7 +134,7 @@ def test_one_that_waits_for_its_next_try_keeps_its_turn() -> None:
 
 
 def test_more_failures_than_retries_fail_the_job_and_the_end_is_written_first() -> None:
-    """What is left is stopped once everybody can see why. [A7]"""
+    """What is left is stopped once the reason is published. [A7]"""
     mine = [over(0, 1), replica(State.RUNNING, 1)]
     stated = job(2, retries=0)
     assert short(run(stated, *mine)) == []

@@ -80,7 +80,7 @@ def _short(request: Any) -> tuple[str, str]:
 
 
 def test_every_node_gets_one_of_its_own() -> None:
-    """The place follows from the node's name, so everybody makes the same. [I1, E5]"""
+    """The place follows from the node's name, so every server makes the same. [I1, E5]"""
     nodes = [node("node-b"), node("node-a")]
     made = plan(daemon(), *nodes)
     assert short(made) == [("Create", "node-a"), ("Create", "node-b")]

@@ -88,7 +88,7 @@ KEEP = replaced(TEMPLATE, on_disconnect=OnDisconnect.KEEP)
 def test_only_keep_work_that_was_given_up_leaves_its_place_unreleased(
     template: Template, by: str, source: State, leaves: bool
 ) -> None:
-    """Its owner chose two copies rather than none; everybody else waits for a proof. [C6.4, I3]"""
+    """Its owner chose two copies rather than none; all others wait for a proof. [C6.4, I3]"""
     steps = (record(State.FAILED, by, 0, source),)
     assert vacates(replica(State.FAILED, template=template, transitions=steps)) is leaves
     assert vacates(replica(State.RELEASED, template=template))

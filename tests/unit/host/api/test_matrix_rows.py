@@ -30,7 +30,7 @@ def test_every_controller_is_in_the_matrix() -> None:
 
 
 def test_nobody_is_allowed_anything_who_is_not_let_in() -> None:
-    """But for the few paths that are for everybody. [B5]"""
+    """But for the few paths that are open to all. [B5]"""
     for row in rows().values():
         assert not {*row.may, *row.hidden} & set(TURNED_AWAY)
         if {*row.may} & set(UNKNOWN):

@@ -185,7 +185,7 @@ def test_a_crash_before_it_was_done_is_made_up_for(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     made = flood()
     kept.write(made[:1_000])
-    # The store was told, and the disk was full.
+    # The store has it, and the disk was full.
     head = kept.head
     again = Kept(tmp_path)
     again.head = head

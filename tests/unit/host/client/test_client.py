@@ -276,7 +276,7 @@ def test_many_requests_go_together_and_only_the_unclear_ones_are_resolved(tmp_pa
 
 def test_a_lease_that_was_lost_is_said_to_be(tmp_path: Path) -> None:
     async def story() -> None:
-        server = Scripted(tmp_path, refuses(409, "StaleEpoch", "somebody took over"))
+        server = Scripted(tmp_path, refuses(409, "StaleEpoch", "another process took over"))
         async with server, server.client() as client:
             with pytest.raises(Conflict, match="took over"):
                 await client.ask(RenewLease(Term("scheduler", 3)))

@@ -123,7 +123,7 @@ def test_leases_and_judgements_travel_alone_on_a_path_that_servers_serve_first(b
     assert (made.method, made.path) == ("POST", f"{GROUP}/terms")
     yes = HttpAnswer(200, b'{"code":200,"revision":7,"replayed":false,"objects":[]}')
     assert made.read(yes) == Accepted(7, ())
-    no = Refusal(Reason.STALE_EPOCH, "somebody else holds it")
+    no = Refusal(Reason.STALE_EPOCH, "another process holds it")
     assert made.read(refused(no)).reason is Reason.STALE_EPOCH
     assert isinstance(made.read(HttpAnswer(200, b"hello")), OutcomeUnknown)
     assert isinstance(made.read(HttpAnswer(429, b"{}", "TooManyRequests")), Unavailable)

@@ -32,11 +32,11 @@ from holdfast.model.requests import Term
 from holdfast.model.time import Instant
 from tests.puppet import Puppet, play
 
-NOBODY = "https://127.0.0.1:1"
+NO_SERVER = "https://127.0.0.1:1"
 
 
 def api_client(identity: str = "system:scheduler:main") -> ApiClient:
-    return ApiClient({identity: Access(servers=(NOBODY,))})
+    return ApiClient({identity: Access(servers=(NO_SERVER,))})
 
 
 def test_a_bug_of_the_machine_is_said_in_a_sentence() -> None:
@@ -96,10 +96,10 @@ def test_certificates_are_for_this_user_alone_and_kept(tmp_path: Path) -> None:
     assert all(stat.S_IMODE(it.stat().st_mode) == 0o600 for it in first)
     before = [it.read_bytes() for it in first]
     assert [it.read_bytes() for it in issue(pki, "system:controller:nodes")] == before
-    access = access_of((NOBODY,), pki, "system:controller:nodes")
+    access = access_of((NO_SERVER,), pki, "system:controller:nodes")
     assert access.certificate == before[0]
     with pytest.raises(Invalid, match="system:node:n1 has no certificate in"):
-        access_of((NOBODY,), tmp_path, "system:node:n1")
+        access_of((NO_SERVER,), tmp_path, "system:node:n1")
 
 
 def test_a_join_token_names_its_plane_and_is_stored_as_a_hash(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_an_agent_has_no_key_of_the_authority(tmp_path: Path, where: str) -> Non
     path.parent.mkdir(parents=True, mode=0o700)
     path.touch()
     settings = build.AgentSettings(
-        servers=(NOBODY,),
+        servers=(NO_SERVER,),
         node="n1",
         data=tmp_path / "agent",
         facts=NodeFacts(),
@@ -225,7 +225,7 @@ def test_neither_scheduler_nor_controllers_start_with_the_authoritys_key(
     pki, own = tmp_path / "pki", tmp_path / "own"
     provide(pki, own, identities(part, "main"))
     start = getattr(build, part)
-    origin = build.ComponentSettings(servers=(NOBODY,), pki=pki, name="main")
+    origin = build.ComponentSettings(servers=(NO_SERVER,), pki=pki, name="main")
     with pytest.raises(Invalid, match=rf"which no {part} has.*component certificate {part} --out"):
         asyncio.run(start(origin))
     assert not list(own.glob("ca*.key"))

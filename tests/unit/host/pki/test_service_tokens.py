@@ -214,7 +214,7 @@ def test_nothing_else_passes_for_one(rig: Rig) -> None:
     ):
         assert is_service_token(forged)
         assert rig.refuses(forged)
-    # Claims that no server has written do not count, whoever has signed them.
+    # Claims that no server has written do not count, whichever key has signed them.
     ours = Signer("")
     ours.key = rig.authorities.signer.derived_key("holdfast service tokens of replicas, version 1")
     for wrong in ({**told, "more": 1}, {**told, "aud": "other"}, {**told, "attempt": "0"}):

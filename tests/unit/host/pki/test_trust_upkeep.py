@@ -81,7 +81,7 @@ def test_another_authority_in_the_directory_issues_nothing_to_a_server_that_runs
     with pytest.raises(Invalid, match="another certificate authority"):
         renewed(settings, trust)
     assert trust.server[0].read_bytes() == old
-    # One that was taken away is not made anew either.
+    # One that was removed is not made again either.
     for name in ("ca.crt", "ca.key"):
         (settings.pki_directory / name).unlink()
     with pytest.raises(Invalid, match="cannot be used"):

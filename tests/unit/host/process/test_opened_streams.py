@@ -51,7 +51,7 @@ def test_a_stream_brings_its_pieces_in_order_and_then_its_last_word() -> None:
     play(story())
 
 
-@pytest.mark.parametrize("error", [Expired("too old"), Unavailable("nobody is there")])
+@pytest.mark.parametrize("error", [Expired("too old"), Unavailable("no server is there")])
 def test_an_error_is_the_last_word_and_the_number_is_free_when_it_is_heard(
     error: HoldfastError,
 ) -> None:

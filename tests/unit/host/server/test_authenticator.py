@@ -201,24 +201,24 @@ def test_a_token_is_good_until_it_is_revoked_ends_or_its_user_is_revoked() -> No
             return _with(made, creation_timestamp=NOW), text
 
         (ann, hers), (bob, his) = created("ann"), created("bob")
-        nobody = Line(None)
+        anonymous = Line(None)
         with pytest.raises(TokenUnknown):
-            rig.who(nobody, hers)
+            rig.who(anonymous, hers)
         await rig.put(ann, bob)
-        found = rig.who(nobody, hers)
+        found = rig.who(anonymous, hers)
         assert (found.name, found.groups) == ("ann", ("ops", "tenant:risk"))
         assert found.tenants == ("risk",)
         await rig.put(_revoked(ann))
         with pytest.raises(Forbidden, match="the bearer token is not valid here"):
-            rig.who(nobody, hers)
+            rig.who(anonymous, hers)
         await rig.put(revocation("bob", NOW + timedelta(seconds=1)))
         with pytest.raises(Forbidden, match="the bearer token is not valid here"):
-            rig.who(nobody, his)
+            rig.who(anonymous, his)
         await rig.remove(revocation("bob", NOW))
-        assert rig.who(nobody, his).name == "bob"
+        assert rig.who(anonymous, his).name == "bob"
         await rig.remove(bob)
         with pytest.raises(TokenUnknown):
-            rig.who(nobody, his)
+            rig.who(anonymous, his)
 
     play(story)
 

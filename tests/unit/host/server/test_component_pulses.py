@@ -152,7 +152,7 @@ def test_every_server_is_told_again_and_again_though_one_is_away(
         if min(len(it) for it in heard.values()) >= 3:
             enough.set()
         if server == "away":
-            raise Unavailable("nobody is there")
+            raise Unavailable("no server is there")
 
     async def story() -> None:
         picture: Any = _Picture()

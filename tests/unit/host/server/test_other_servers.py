@@ -277,8 +277,8 @@ def test_nobody_but_a_server_may_speak_for_others(tmp_path: Path) -> None:
 
     async def story(pair: Pair) -> None:
         authority = pair.trusts["one"].authorities.signer
-        nobody = ssl.create_default_context(cadata=authority.pem.decode())
-        assert await pair.post(nobody, encode_forward(wish(1))) == 401
+        anonymous = ssl.create_default_context(cadata=authority.pem.decode())
+        assert await pair.post(anonymous, encode_forward(wish(1))) == 401
         for name, groups in (("admin", (who.ADMINS,)), ("system:controller:workload", ())):
             issued = authority.issue(name, groups=groups)
             (tmp_path / "both.pem").write_bytes(issued.certificate + issued.key)

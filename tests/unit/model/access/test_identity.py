@@ -68,7 +68,7 @@ def test_a_name_is_one_actor_or_none(name: str, actors: tuple[Actor, ...]) -> No
 
 
 def test_administrators_are_people_and_nothing_else() -> None:
-    """Every person may be an operator, if roles let him; no group makes a controller of a person,
+    """Every person may be an operator, if roles allow it; no group makes a controller of a person,
     nor an operator of a component that was put into it. [C6.3, C6.7]"""
     assert acts_as(Identity("alice", groups=(ADMINS,))) == (Actor.USER, Actor.OPERATOR)
     assert acts_as(Identity("alice")) == (Actor.USER, Actor.OPERATOR)

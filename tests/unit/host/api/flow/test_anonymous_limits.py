@@ -19,7 +19,7 @@ from holdfast.model.errors import Forbidden
 from holdfast.store.memory import MemoryStore
 from tests.unit.host.api.api_rig import ApiRig, play, with_tenant, workloads
 
-NOBODY = {"user": ANONYMOUS}
+WITHOUT_CREDENTIALS = {"user": ANONYMOUS}
 FEW = Rate(1, 3)
 
 
@@ -69,7 +69,7 @@ def test_who_shows_nothing_is_sent_away_and_who_is_known_is_served() -> None:
 
     async def story(rig: ApiRig) -> None:
         rig.api.anonymous_limits = AnonymousLimits(FEW, FEW)
-        answers = [await rig.send("GET", workloads(), **NOBODY) for _ in range(6)]
+        answers = [await rig.send("GET", workloads(), **WITHOUT_CREDENTIALS) for _ in range(6)]
         assert [it.code for it in answers] == [401, 401, 401, 429, 429, 429]
         assert answers[-1].headers["Connection"] == "close"
         assert int(answers[-1].headers["Retry-After"]) >= 1

@@ -25,7 +25,7 @@ async def put(rig: ApiRig, name: str, node: str) -> None:
 
 
 def test_the_pages_of_an_agent_name_nothing_that_is_not_its_own() -> None:
-    """Where the next page begins is in its token, for everybody who can read."""
+    """Where the next page begins is in its token, which any client can read."""
 
     async def story(rig: ApiRig) -> None:
         for name in ("b-mine", "d-mine", "f-mine"):
