@@ -1,5 +1,4 @@
-"""Each waiting replica in the world of all controllers has an explanation: who acts next, and when.
-"""
+"""Each waiting replica of the all-controllers world has an explanation: who acts next, by when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demonstration world promises."""
+"""The invariants of the demonstration world."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from holdfast.model.keys import after_prefix
 from holdfast.sim.check import Checker, Commit, Settles
 from holdfast.sim.world import World
-from tests.sim.demo.counter import PREFIX, Client, Rejoice, decode, decode_bytes
+from tests.sim.demo.counter import PREFIX, Client, IntentDone, decode, decode_bytes
 from tests.sim.demo.lease import EPOCH_KEY, LEASE_KEY, WORK_KEY, LampLit, LampOut, Lease
 from tests.sim.demo.views import Follower, Viewer
 
@@ -17,7 +17,7 @@ from tests.sim.demo.views import Follower, Viewer
 class ExactlyOnce(Checker):
     """INV3: an intent takes effect at most once, and nothing else changes a total.
 
-    INV11: what a client was told is done is in the store.
+    INV11: an acknowledged intent is in the store.
     """
 
     invariants = ("INV3", "INV11")
@@ -30,9 +30,9 @@ class ExactlyOnce(Checker):
     def on_commit(self, world: World, commit: Commit) -> None:
         for change in commit.changes:
             if change.key.startswith(PREFIX):
-                self._counted(change.key, decode_bytes(change.value), commit.revision)
+                self._check_value(change.key, decode_bytes(change.value), commit.revision)
 
-    def _counted(self, key: str, value: Any, revision: int) -> None:
+    def _check_value(self, key: str, value: Any, revision: int) -> None:
         first = self._seen.setdefault(value.intent, revision)
         if first != revision:
             self.violated(
@@ -44,7 +44,7 @@ class ExactlyOnce(Checker):
         self._totals[key] = total
 
     def on_fact(self, world: World, fact: Any) -> None:
-        if isinstance(fact, Rejoice) and fact.intent not in self._seen:
+        if isinstance(fact, IntentDone) and fact.intent not in self._seen:
             self.violated("INV11", f"{fact.intent} was acknowledged and is not in the store")
 
 
@@ -59,8 +59,8 @@ class OneLamp(Checker):
     def on_fact(self, world: World, fact: Any) -> None:
         if isinstance(fact, LampLit):
             self._burning.append(fact.host)
-            # A computer that is frozen as a whole shines no more than it puts out; on waking it
-            # does the latter first.
+            # The lamp of a frozen computer does not count; when the computer resumes, it puts an
+            # overdue lamp out first.
             shining = [name for name in self._burning if not world.hosts[name].frozen]
             if len(shining) > 1:
                 self.violated("INV1", f"lamps burn on {' and '.join(shining)}")
@@ -79,11 +79,11 @@ class Epochs(Checker):
     def on_commit(self, world: World, commit: Commit) -> None:
         for change in commit.changes:
             if change.key == LEASE_KEY and change.value is not None:
-                self._leased(msgspec.json.decode(change.value, type=Lease))
+                self._check_lease(msgspec.json.decode(change.value, type=Lease))
             elif change.key == WORK_KEY and change.value is not None:
-                self._worked(world, int(change.value))
+                self._check_write(world, int(change.value))
 
-    def _leased(self, lease: Lease) -> None:
+    def _check_lease(self, lease: Lease) -> None:
         before, self._lease = self._lease, lease
         if before is None:
             return
@@ -91,7 +91,7 @@ class Epochs(Checker):
         if lease.epoch != before.epoch + step:
             self.violated("INV7", f"from {before} to {lease}: the epoch should grow by {step}")
 
-    def _worked(self, world: World, epoch: int) -> None:
+    def _check_write(self, world: World, epoch: int) -> None:
         record = world.stores["store"].keyspace.get(EPOCH_KEY)
         current = 0 if record is None else int(record.value)
         if epoch != current:
@@ -99,7 +99,7 @@ class Epochs(Checker):
 
 
 class TrueViews(Checker):
-    """INV10: the follower's copy is the store as of its revision; a viewer never goes back."""
+    """INV10: the follower's copy equals the store at its revision; a viewer never goes back."""
 
     invariants = ("INV10",)
 
@@ -133,14 +133,14 @@ class TrueViews(Checker):
             )
 
 
-def _undone(world: World) -> str | None:
+def _open_intent(world: World) -> str | None:
     for cell in world.cells.values():
         if isinstance(cell.machine, Client) and cell.machine.memory.todo:
             return f"{cell.name} has yet to do {cell.machine.memory.todo[0]}"
     return None
 
 
-def _out_of_date(world: World) -> str | None:
+def _stale_view(world: World) -> str | None:
     keyspace = world.stores["store"].keyspace
     total = decode(keyspace.get(PREFIX + "a")).total
     viewer, follower = world.cells["viewer"].machine, world.cells["follower"].machine
@@ -152,7 +152,7 @@ def _out_of_date(world: World) -> str | None:
     return None
 
 
-def _dark(world: World) -> str | None:
+def _no_lamp(world: World) -> str | None:
     return None if any("lamp" in host.things for host in world.hosts.values()) else "no lamp burns"
 
 
@@ -160,10 +160,10 @@ def counter_checkers(amounts: dict[str, int], *, within_ms: int) -> list[Checker
     return [
         ExactlyOnce(amounts),
         TrueViews(),
-        Settles("V1-done", _undone, within_ms=within_ms),
-        Settles("V1-views", _out_of_date, within_ms=within_ms + 15_000),
+        Settles("V1-done", _open_intent, within_ms=within_ms),
+        Settles("V1-views", _stale_view, within_ms=within_ms + 15_000),
     ]
 
 
 def lease_checkers(*, within_ms: int) -> list[Checker]:
-    return [OneLamp(), Epochs(), Settles("V1-lamp", _dark, within_ms=within_ms)]
+    return [OneLamp(), Epochs(), Settles("V1-lamp", _no_lamp, within_ms=within_ms)]

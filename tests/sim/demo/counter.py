@@ -2,7 +2,7 @@
 
 Users prompt a client with an intent ("add 3"); the client asks any server; the server reads, writes
 under a compare, and answers. Each intent must take effect exactly once, whatever crashes. Servers
-keep nothing; what is done is remembered next to the total, by client and operation number.
+are stateless; completed operations are stored next to the total, by client and operation number.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ BACKOFF_MS = 500
 
 
 class Add(msgspec.Struct, frozen=True):
-    """`operation` numbers the client's operations; `intent` is what its user meant, once."""
+    """A request. `operation` numbers the client's operations; `intent` is the user's intent."""
 
     counter: str
     operation: int
@@ -81,13 +81,13 @@ class Value(msgspec.Struct, frozen=True):
 
     total: int
     done: dict[str, int]
-    # Who made this version, for the checkers.
+    # The author of this version, for the checkers.
     author: str = ""
     intent: str = ""
 
 
-class Rejoice(msgspec.Struct, frozen=True):
-    """The client takes an intent for done: an effect of this world, which states it as a fact."""
+class IntentDone(msgspec.Struct, frozen=True):
+    """The client considers an intent done: an effect that this world states as a fact."""
 
     counter: str
     operation: int
@@ -114,7 +114,7 @@ class Work:
 
 
 class Server:
-    """Adds and reads; pushes totals to whoever opened a stream."""
+    """Adds and reads; pushes totals to every open stream."""
 
     def __init__(self, seat: Seat) -> None:
         self._tokens: Tokens = seat.tokens
@@ -138,7 +138,7 @@ class Server:
             case Changed(body=body):
                 return self._changed(body)
             case Started() | Woken():
-                # Only new totals are pushed: a viewer asks for the one that it begins with.
+                # Only new totals are pushed: a viewer requests its initial total.
                 return self._read_for(Work(0, "", None))
         return ()
 
@@ -148,7 +148,7 @@ class Server:
 
     def _changed(self, body: Any) -> Sequence[Any]:
         if not isinstance(body, Batch):
-            # What was missed is not pushed; a viewer finds it when it asks again.
+            # Missed changes are not pushed; a viewer finds them at its next resync.
             return self._read_for(Work(0, "", None))
         return [
             Push(stream, Total(change.revision, decode_bytes(change.value).total))
@@ -222,7 +222,7 @@ def decode_bytes(value: bytes | None) -> Value:
 
 
 class Memory(msgspec.Struct):
-    """What a client must not forget: the operation it is at, and what its user meant."""
+    """The durable state of a client: its operation number and the open intents of its user."""
 
     operation: int
     todo: list[dict[str, Any]]
@@ -265,7 +265,7 @@ class Client:
     def _answered(self, body: Any, now: Instant) -> Sequence[Any]:
         if isinstance(body, Added):
             intent = self.memory.todo.pop(0)
-            done = Rejoice(intent["counter"], self.memory.operation, intent["id"])
+            done = IntentDone(intent["counter"], self.memory.operation, intent["id"])
             self.memory.operation += 1
             return (self._persist(), done, *self._next())
         return self._retry(now)

@@ -2,8 +2,8 @@
 
 The holder renews a record in the store. Its lamp burns until an absolute reading of its computer's
 clock, counted from when the renewal was *sent*; the computer, not the keeper, puts it out, so that
-a keeper that is paused or dead cannot leave it burning. Others take over after they have seen the
-same record for longer than any lamp can burn, clock rates included, and count up the epoch.
+a paused or crashed keeper cannot leave it burning. Other keepers take over after they have seen the
+same record for longer than any lamp can burn, clock rates included, and raise the epoch.
 
 What the holder writes under its lease compares the epoch, so that a stale holder's write loses.
 """
@@ -71,7 +71,7 @@ class Lamps:
     def _light(self, cell: Cell, effect: Light) -> None:
         host, world = cell.host, self._world
         if effect.until_ms <= host.clock.instant(world.now_us).monotonic_ms:
-            # The deadline is looked at before the match is struck: a keeper may wake very late.
+            # The deadline is checked before the lamp is lit: a keeper may resume very late.
             return
         if "lamp" in host.things:
             world.timers.cancel(host, host.things["lamp"])
@@ -89,7 +89,7 @@ class Lamps:
 
 
 class Keeper:
-    """Keeps the lease if it has it, and waits for it otherwise."""
+    """Renews the lease if it holds it, and waits for it otherwise."""
 
     def __init__(self, seat: Seat) -> None:
         self._name = seat.name
@@ -98,7 +98,7 @@ class Keeper:
         # What the call in flight is for, and when it was sent.
         self._doing = ""
         self._sent_ms = 0
-        # The newest record seen, and since when it has stood unchanged.
+        # The newest record seen, and since when it is unchanged.
         self._lease: Record | None = None
         self._seen_since_ms = 0
         self._epoch_record: Record | None = None
@@ -125,7 +125,7 @@ class Keeper:
             return self._held(sent_ms, now)
         if doing == "renew" and isinstance(body, CompareFailed):
             return self._wait(now, 0)
-        # An unknown outcome changes nothing: the lamp burns down, and a look tells who holds.
+        # An unknown outcome changes nothing: the lamp goes out, and a read shows the holder.
         return self._wait(now, RENEW_MS)
 
     def _seen(self, page: Page, now: Instant) -> Sequence[Any]:
@@ -168,7 +168,7 @@ class Keeper:
         return (Light(until_ms), *self._work(now), *self._wait(now, RENEW_MS))
 
     def _work(self, now: Instant) -> Sequence[Any]:
-        """Write something that only the holder may, under the epoch as it was last seen."""
+        """Write something that only the holder may write, under the epoch that it last read."""
         value = _decode(self._lease)
         if value is None or value.holder != self._name:
             return ()

@@ -2,7 +2,7 @@
 
     python -m holdfast.sim mutants tests.sim.demo.mutants:MUTANTS --record tests/sim/demo/found.json
 
-searches for each over many seeds and records which found it; the tests run each at its seed.
+searches for each over many seeds and records the seed that found it; the tests run that seed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _benign(name: str, change: str, *plants: Plant) -> Mutant:
 MUTANTS = (
     _bug(
         "timeout-means-failure",
-        "a server takes a lost answer for a failed write, reads and writes once more",
+        "a server treats a lost answer as a failed write, reads and writes again",
         rewrite(
             _COUNTER + "Server._unknown",
             "return (FateOf(self._track(work), work.token, STORE_TIMEOUT_MS),)",
@@ -39,7 +39,7 @@ MUTANTS = (
     ),
     _bug(
         "timeout-means-success",
-        "a server takes a lost answer for a successful write",
+        "a server treats a lost answer as a successful write",
         rewrite(
             _COUNTER + "Server._unknown",
             "return (FateOf(self._track(work), work.token, STORE_TIMEOUT_MS),)",
@@ -53,7 +53,7 @@ MUTANTS = (
     ),
     _bug(
         "operation-not-remembered",
-        "what is done is not written next to the total",
+        "completed operations are not stored next to the total",
         rewrite(
             _COUNTER + "Server._decide",
             "{**value.done, work.sender: add.operation}",
@@ -71,14 +71,14 @@ MUTANTS = (
     ),
     _bug(
         "refused-means-done",
-        "a refused write is taken for one that somebody else has done already",
+        "a refused write is treated as already done",
         rewrite(
             _COUNTER + "Server._answered", "self._decide(work, current[0])", "self._added(work)"
         ),
     ),
     _bug(
         "not-applied-means-done",
-        "the fate of a write is asked for and not looked at",
+        "the fate of a write is read and ignored",
         rewrite(
             _COUNTER + "Server._answered",
             "case NotApplied():\n            return self._read_for(work)",
@@ -87,12 +87,12 @@ MUTANTS = (
     ),
     _bug(
         "new-number-on-retry",
-        "a client gives each try a number of its own",
+        "a client uses a new operation number for each try",
         rewrite(_COUNTER + "Client._retry", "wait_ms =", "self.memory.operation += 1; wait_ms ="),
     ),
     _bug(
         "number-forgotten-on-restart",
-        "a client that starts again counts on instead of going on",
+        "a client that restarts uses a new operation number for its open intent",
         rewrite(
             _COUNTER + "Client.step",
             "type=Memory)",
@@ -101,7 +101,7 @@ MUTANTS = (
     ),
     _bug(
         "lost-wake-up",
-        "a client does not try again when a server is not there",
+        "a client does not retry when a server is unavailable",
         rewrite(_COUNTER + "Client._answered", "return self._retry(now)", "return ()"),
     ),
     _bug(
@@ -152,12 +152,12 @@ MUTANTS = (
     ),
     _bug(
         "no-monotone-guard",
-        "a viewer shows whatever comes",
+        "a viewer shows every total it receives",
         rewrite(_VIEWS + "Viewer._show", "total.revision > self.shown.revision", "True"),
     ),
     _bug(
         "no-resync",
-        "a viewer trusts its stream to bring everything",
+        "a viewer never resyncs",
         rewrite(
             _VIEWS + "Viewer._resync",
             'return (ask, Wake("resync", now.monotonic_ms + RESYNC_MS))',
@@ -166,7 +166,7 @@ MUTANTS = (
     ),
     _bug(
         "expired-watch-resumed",
-        "a follower whose watch expired goes on from the newest revision without a list",
+        "a follower whose watch expired continues from the newest revision without a list",
         rewrite(
             _VIEWS + "Follower._apply",
             "self.revision = batch.revision",
@@ -185,7 +185,7 @@ MUTANTS = (
     ),
     _benign(
         "read-before-fate",
-        "a server whose answer was lost asks for the fate and reads even if it applied",
+        "a server whose answer was lost reads the total even if the write was applied",
         rewrite(
             _COUNTER + "Server._answered",
             "case Committed() | TokenApplied():",
@@ -200,7 +200,7 @@ MUTANTS = (
     ),
     _benign(
         "eager-resync",
-        "viewers ask twice as often",
+        "viewers resync twice as often",
         swap(_VIEWS + "RESYNC_MS", 5_000),
     ),
     _benign(

@@ -1,8 +1,8 @@
-"""Two ways to look at a counter from afar: a stream from a server, and a watch on the store.
+"""Two remote views of a counter: a stream from a server, and a watch on the store.
 
-A stream may lose items, repeat them or bring old ones: the viewer takes only what is newer than
-what it shows, and asks again from time to time. A watch is gap-free or Expired: the follower lists,
-watches, and lists again when it must.
+A stream may lose items, repeat them or deliver old ones: the viewer takes only newer totals, and
+resyncs from time to time. A watch has no gaps or is Expired: the follower lists, watches, and lists
+again after Expired.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class Viewer:
 
 
 class Follower:
-    """Keeps a copy of all counters, true as of `revision`."""
+    """Keeps a copy of all counters as of `revision`."""
 
     def __init__(self, seat: Seat) -> None:
         self.cache: dict[str, bytes] = {}
-        # Zero while there is no list yet.
+        # Zero before the first list.
         self.revision = 0
         self._calls = 0
         self._watch = 0

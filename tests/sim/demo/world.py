@@ -1,7 +1,7 @@
-"""The demonstration world: two servers, three clients, three keepers, two who look on, one store.
+"""The demonstration world: two servers, three clients, three keepers, two views, one store.
 
 It exists to test the simulator itself: small enough to read in a sitting, and with every effect,
-every kind of fault and every kind of promise that the simulator knows.
+every kind of fault and every kind of check that the simulator has.
 
     python -m holdfast.sim run tests.sim.demo.world:SCENARIO --seeds 0-199 --processes 2
 """
@@ -17,7 +17,7 @@ from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from tests.sim.demo.checkers import counter_checkers, lease_checkers
-from tests.sim.demo.counter import Client, Rejoice, Server
+from tests.sim.demo.counter import Client, IntentDone, Server
 from tests.sim.demo.lease import Keeper, Lamps
 from tests.sim.demo.views import Follower, Viewer
 
@@ -29,7 +29,7 @@ HAZARDS = (
     *LATENESS,
     Hazard("crash", 120, for_ms=(0, 20_000), amount=(0, 6)),
     Hazard("pause", 60, for_ms=(100, 30_000), amount=(0, 6)),
-    # A keeper that stalls for longer than a lamp burns, in the middle of what it does.
+    # A keeper that is paused for longer than a lamp burns, between two effects.
     Hazard("pause", 120, for_ms=(9_000, 25_000), amount=(1, 6), only="keeper"),
     Hazard("reboot", 10, for_ms=(1_000, 20_000)),
     Hazard("freeze", 10, for_ms=(100, 20_000)),
@@ -57,7 +57,7 @@ HAZARDS = (
 
 
 def script(rng: Random) -> Sequence[Act]:
-    """What users mean, each intent with a name of its own."""
+    """The intents of users, each with its own id."""
     acts = []
     for number in range(INTENTS):
         counter, at_ms = pick(rng, ("a", "b")), between(rng, 0, FAULTS_MS)
@@ -70,7 +70,7 @@ def _intent(number: int, counter: str) -> dict[str, Any]:
 
 
 def _amount(number: int) -> int:
-    # Different for each intent, so that a wrong total names its culprit.
+    # Different for each intent, so that a wrong total identifies its intent.
     return 1_000 + number
 
 
@@ -83,7 +83,7 @@ def _build_counter(world: World, clients: int, *, within_ms: int) -> None:
         world.add(f"client-{number}", Client)
     world.add("viewer", Viewer)
     world.add("follower", Follower, store="store")
-    world.perform(Rejoice, lambda _cell, effect: world.fact(effect))
+    world.perform(IntentDone, lambda _cell, effect: world.fact(effect))
     amounts = {f"i{number}": _amount(number) for number in range(INTENTS)}
     world.check(*counter_checkers(amounts, within_ms=within_ms))
 

@@ -1,4 +1,4 @@
-"""Machines for tests of the simulator: they do what a test says and remember what they saw."""
+"""Machines for tests of the simulator: a test sets their reaction and reads what they saw."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ React = Callable[[Any, Instant], Sequence[Any] | None]
 
 
 class Seen:
-    """What all lives of a machine have seen, with the true time of each stimulus in ms."""
+    """All stimuli of all lives of a machine, with the true time of each in ms."""
 
     def __init__(self, world: World, react: React | None = None) -> None:
         self._world = world
-        self._react = react
+        self.react = react
         self.log: list[tuple[float, Any]] = []
         self.instants: list[Instant] = []
         self.seats: list[Seat] = []
 
     def __call__(self, seat: Seat) -> Machine:
-        """Serve as the factory of every life."""
+        """Act as the factory of every life."""
         self.seats.append(seat)
         return self
 
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
         self.log.append((self._world.now_us / 1000, stimulus))
         self.instants.append(now)
-        return (self._react(stimulus, now) or ()) if self._react is not None else ()
+        return (self.react(stimulus, now) or ()) if self.react is not None else ()
 
     def of(self, kind: type) -> list[Any]:
         return [stimulus for _, stimulus in self.log if isinstance(stimulus, kind)]
@@ -41,12 +41,12 @@ class Seen:
 
 
 def echo(stimulus: Any, _now: Instant) -> Sequence[Any]:
-    """Answers every request with its own body."""
+    """Answer every request with its own body."""
     return (Answer(stimulus.call, stimulus.body),) if isinstance(stimulus, Asked) else ()
 
 
 def on_start(*effects: Any) -> React:
-    """Performs these effects when it starts, and nothing else ever."""
+    """Perform these effects at the start, and nothing else."""
 
     def react(stimulus: Any, _now: Instant) -> Sequence[Any]:
         return effects if type(stimulus).__name__ == "Started" else ()

@@ -1,7 +1,7 @@
-"""A tiny scenario with a bug that some plans bring out, for tests of what stands around a run.
+"""A tiny scenario with a bug that some plans expose, for tests of the runner.
 
 A ticker counts in memory what it has written to the store; after a crash it starts at zero. Its
-checker calls that a violation, so every plan that crashes the ticker fails and no other does.
+checker reports that as a violation, so exactly the plans that crash the ticker fail.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Ticker:
 
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
         if isinstance(stimulus, (Started, Woken)):
-            return (*self._write(), Wake("tick", now.monotonic_ms + PERIOD_MS))
-        return self._write() if isinstance(stimulus, Prompted) else ()
+            return (*self.write(), Wake("tick", now.monotonic_ms + PERIOD_MS))
+        return self.write() if isinstance(stimulus, Prompted) else ()
 
-    def _write(self) -> Sequence[Any]:
+    def write(self) -> Sequence[Any]:
         self.count += 1
         return (Txn(self.count, Transaction((), (Put("count", b"%d" % self.count),))),)
 

@@ -152,7 +152,7 @@ def test_what_a_paused_life_left_unfinished_dies_with_it() -> None:
     cell = world.add("m", seen)
     cell.lay_fuse(1, "pause", 60_000)
     world.run_until(1)
-    seen._react = None
+    seen.react = None
     world.crash(cell, 10)
     world.run_until(99_000_000)
     assert cell.durable == {"a": b"1"}

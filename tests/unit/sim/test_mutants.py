@@ -21,22 +21,22 @@ BACKWARDS = Mutant(
     "backwards",
     "counts down",
     HEALTHY.name,
-    (rewrite(_HERE + "Ticker._write", "b'%d' % self.count", "b'%d' % (99 - self.count)"),),
+    (rewrite(_HERE + "Ticker.write", "b'%d' % self.count", "b'%d' % (99 - self.count)"),),
 )
 SLOW = Mutant("slow", "ticks half as often", HEALTHY.name, (swap(_HERE + "PERIOD_MS", 2_000),))
 
 
 def _rewritten(old: str, new: str) -> Mutant:
-    return Mutant("m", "", HEALTHY.name, (rewrite(_HERE + "Ticker._write", old, new),))
+    return Mutant("m", "", HEALTHY.name, (rewrite(_HERE + "Ticker.write", old, new),))
 
 
 def test_a_planted_bug_is_there_only_inside_the_block() -> None:
     """The product never contains a mutant. [N6]"""
-    original = Ticker._write
+    original = Ticker.write
     mutant = _rewritten("self.count += 1", "self.count += 2")
     with mutant.planted():
-        assert Ticker._write is not original
-    assert Ticker._write is original
+        assert Ticker.write is not original
+    assert Ticker.write is original
 
 
 def test_a_planted_bug_is_removed_when_its_run_fails() -> None:

@@ -49,9 +49,9 @@ class ExplanationGiven(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         finding = self.answer.finding
         until = f" by {finding.deadline:%H:%M:%S}" if finding.deadline is not None else ""
-        who = f"{finding.owner}{until}" if finding.owner else "nobody"
+        who = f"{finding.owner}{until}" if finding.owner else "none"
         cause = f"{finding.leg}, {finding.why}"
-        return f"why is {self.answer.name} not further? {cause}: next moves {who}"
+        return f"explanation of {self.answer.name}: {cause}; next owner: {who}"
 
 
 def explain_now(

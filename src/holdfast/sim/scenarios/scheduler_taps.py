@@ -27,7 +27,7 @@ class RequestSent(msgspec.Struct, frozen=True):
     request: Any
 
     def __repr__(self) -> str:
-        return f"{self.who} asks for {_describe_request(self.request)}"
+        return f"{self.who} sends {_describe_request(self.request)}"
 
 
 class AnswerReceived(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class AnswerReceived(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         request = _describe_request(self.request)
-        return f"{self.who} is told of {request}: {_describe_answer(self.answer)}"
+        return f"{self.who} gets the answer to {request}: {_describe_answer(self.answer)}"
 
 
 class Stall(msgspec.Struct, frozen=True):
@@ -114,9 +114,9 @@ def _is_bind(ask: Ask) -> bool:
 def _describe_request(request: Any) -> str:
     match request:
         case Bind():
-            return f"{request.target.name} on {request.node} (epoch {request.term.epoch})"
+            return f"Bind of {request.target.name} to {request.node} (epoch {request.term.epoch})"
         case Get():
-            return f"a look at {request.name}"
+            return f"Get of {request.name}"
     target = getattr(request, "target", None)
     name = type(request).__name__
     return f"{name} of {target.name}" if target is not None else name
