@@ -74,7 +74,7 @@ enum {
     RECORD_BYTES = 1024,
     PERSIST_TRIES_MAX = 30, /* one a second: a disk may be full for a moment */
     ROOM_STEPS = 3,         /* before that, how often logs are removed to make room */
-    LAST_WORDS_MS = 1000    /* how long the logs may take to be complete at the end */
+    LAST_OUTPUT_MS = 1000    /* how long the logs may take to be complete at the end */
 };
 
 #define NONE (-1LL)
@@ -96,7 +96,7 @@ static long long asked_ms = NONE; /* by when a stop request wants it gone */
 static long long kill_ms = NONE;  /* when it is killed: the earlier of that and deadline + grace */
 int argument_count, variable_count, join_count, path_count;
 static const char *reason;      /* why it is being stopped; NULL while it is not */
-static bool has_struck;         /* whether the deadline has come; from then on it does not move */
+static bool has_passed;         /* whether the deadline has come; from then on it does not move */
 static bool killed, is_started; /* whether SIGKILL was needed; whether exec succeeded */
 static struct failure failed;   /* why exec did not succeed */
 static struct identity self, work;
@@ -107,7 +107,7 @@ static int start_pipe = -1, signals = -1, timer = -1, listener = -1;
 static struct client clients[CLIENTS_MAX]; /* the oldest first */
 static int client_count;
 
-/* Clocks, numbers and small files ---------------------------------------------------------------*/
+/* Clocks, numbers and small files --------------------------------------------------------------*/
 
 long long clock_ms(clockid_t which)
 {
@@ -191,7 +191,7 @@ static void drop(int index)
     memmove(&clients[index], &clients[index + 1], sizeof *clients * (client_count - index));
 }
 
-__attribute__((format(printf, 2, 3))) static bool tell(int fd, const char *form, ...)
+__attribute__((format(printf, 2, 3))) static bool reply(int fd, const char *form, ...)
 {
     char text[256];
     va_list values;
@@ -202,7 +202,7 @@ __attribute__((format(printf, 2, 3))) static bool tell(int fd, const char *form,
     return send(fd, text, length, MSG_NOSIGNAL | MSG_DONTWAIT) == length;
 }
 
-static void welcome(int fd)
+static void add_client(int fd)
 {
     if (client_count == CLIENTS_MAX)
         drop(0); /* A paused agent must not block its successor. */
@@ -310,10 +310,10 @@ static void stop(const char *why, long long from_ms, long long within_ms)
 }
 
 /* Act on the clock. Called before any request is read, so that no request can be too late. */
-static void keep_time(void)
+static void check_time(void)
 {
-    if (!has_struck && is_late()) {
-        has_struck = true;
+    if (!has_passed && is_late()) {
+        has_passed = true;
         stop("DeadlinePassed", deadline_ms, grace_ms);
     }
     if (kill_ms != NONE && clock_ms(CLOCK_BOOTTIME) >= kill_ms) {
@@ -339,11 +339,11 @@ static void finish(void)
              reason, is_started, is_started && !by_signal ? WEXITSTATUS(work_status) : -1,
              is_started && by_signal ? WTERMSIG(work_status) : 0, killed, boot, work.pid,
              work.start, started_wall_ms, clock_ms(CLOCK_REALTIME), failed.error, failed.step);
-    logs_end(LAST_WORDS_MS);
+    logs_end(LAST_OUTPUT_MS);
     for (int tries = 0; tries < ROOM_STEPS + PERSIST_TRIES_MAX; tries++) {
         if (persist("exit", text, true)) {
             for (int i = 0; i < client_count; i++)
-                tell(clients[i].fd, "exited\n");
+                reply(clients[i].fd, "exited\n");
             break;
         }
         /* If there is no room for both, the exit record is worth more than logs. */
@@ -358,7 +358,7 @@ static void finish(void)
 }
 
 /* Whether exec succeeded: the pipe closes with it, or brings the reason why not. */
-static void hear_start(void)
+static void read_start(void)
 {
     ssize_t length = read(start_pipe, &failed, sizeof failed);
     if (length < 0 && (errno == EINTR || errno == EAGAIN))
@@ -368,7 +368,7 @@ static void hear_start(void)
     if (length == 0) {
         is_started = true;
         for (int i = 0; i < client_count; i++)
-            tell(clients[i].fd, "started\n");
+            reply(clients[i].fd, "started\n");
     }
 }
 
@@ -384,7 +384,7 @@ static void reap(void)
     if (!work_gone)
         return;
     while (start_pipe >= 0)
-        hear_start();
+        read_start();
     if (pid < 0 && errno == ECHILD)
         finish();
     /* The rest of the tree does not outlive the process that was started. */
@@ -400,19 +400,19 @@ static bool extend(int fd, const char *of_boot, const char *until)
     if (!parse(until, &ms))
         return false;
     if (strcmp(of_boot, boot) != 0)
-        return tell(fd, "refused boot\n");
+        return reply(fd, "refused boot\n");
     if (deadline_ms == NONE)
-        return tell(fd, "refused none\n");
-    if (has_struck)
-        return tell(fd, "refused stopping\n");
+        return reply(fd, "refused none\n");
+    if (has_passed)
+        return reply(fd, "refused stopping\n");
     if (ms < deadline_ms)
-        return tell(fd, "refused earlier\n");
+        return reply(fd, "refused earlier\n");
     deadline_ms = ms;
     if (reason != NULL)
         settle_end(); /* A requested stop may take as long as the request allows. */
     else
         arm();
-    return tell(fd, "extended %lld\n", deadline_ms);
+    return reply(fd, "extended %lld\n", deadline_ms);
 }
 
 /* One line of a client. False when it is a known request in a wrong form. */
@@ -424,21 +424,21 @@ static bool serve(int fd, char *line)
     if (verb == NULL)
         return false;
     if (strcmp(verb, "status") == 0)
-        return tell(fd, "status %s %d/%llu %lld %lld %d\n",
-                    reason != NULL ? "stopping" : is_started ? "running" : "starting", work.pid,
-                    work.start, deadline_ms, kill_ms, PROTOCOL);
+        return reply(fd, "status %s %d/%llu %lld %lld %d\n",
+                     reason != NULL ? "stopping" : is_started ? "running" : "starting", work.pid,
+                     work.start, deadline_ms, kill_ms, PROTOCOL);
     if (strcmp(verb, "extend") == 0 && first != NULL && second != NULL)
         return extend(fd, first, second);
     if (strcmp(verb, "stop") == 0 && first != NULL && parse(first, &within)) {
         stop("Stopped", clock_ms(CLOCK_BOOTTIME), within);
-        return tell(fd, "stopping %lld\n", kill_ms);
+        return reply(fd, "stopping %lld\n", kill_ms);
     }
     if (strcmp(verb, "extend") == 0 || strcmp(verb, "stop") == 0)
         return false;
-    return tell(fd, "unknown\n");
+    return reply(fd, "unknown\n");
 }
 
-static bool hear(struct client *from)
+static bool read_requests(struct client *from)
 {
     ssize_t length = read(from->fd, from->text + from->used, LINE_BYTES - from->used);
     if (length < 0)
@@ -532,35 +532,35 @@ static void become_work(int pipe, int go, const int outputs[2])
     give_up(pipe, "exec", errno);
 }
 
-/* The life of the shim -------------------------------------------------------------------------*/
+/* The main loop of the shim --------------------------------------------------------------------*/
 
-/* Nothing was started and nothing will be. */
+/* Report that nothing was started, and exit. */
 static void refuse(const char *step, int error)
 {
-    tell(LINE, "failed %d %s\n", error, step);
+    reply(LINE, "failed %d %s\n", error, step);
     _exit(1);
 }
 
 static void start_work(void)
 {
-    int told[2], go[2], outputs[2];
+    int report[2], go[2], outputs[2];
     char text[RECORD_BYTES];
-    if (pipe2(told, O_CLOEXEC) != 0 || pipe2(go, O_CLOEXEC) != 0 || !logs_open(FOLDER, outputs))
+    if (pipe2(report, O_CLOEXEC) != 0 || pipe2(go, O_CLOEXEC) != 0 || !logs_open(FOLDER, outputs))
         refuse("pipe", errno);
     work_pid = fork();
     if (work_pid < 0)
         refuse("fork", errno);
     if (work_pid == 0)
-        become_work(told[1], go[0], outputs);
+        become_work(report[1], go[0], outputs);
     if (!logs_begin())
         refuse("logs", errno);
-    close(told[1]);
+    close(report[1]);
     close(go[0]);
     close(TEXT);
     close(CWD);
     for (int i = 0; i < join_count; i++)
         close(FIRST_FREE + i);
-    if (read(told[0], &work, sizeof work) != sizeof work)
+    if (read(report[0], &work, sizeof work) != sizeof work)
         refuse("identity", EIO);
     started_wall_ms = clock_ms(CLOCK_REALTIME);
     snprintf(text, sizeof text,
@@ -574,7 +574,7 @@ static void start_work(void)
     if (write(go[1], "g", 1) != 1)
         refuse("go", errno);
     close(go[1]);
-    start_pipe = told[0];
+    start_pipe = report[0];
 }
 
 static void listen_here(void)
@@ -587,7 +587,7 @@ static void listen_here(void)
         refuse("control", errno);
 }
 
-static void hear_signals(void)
+static void read_signals(void)
 {
     struct signalfd_siginfo one;
     while (read(signals, &one, sizeof one) == sizeof one)
@@ -610,21 +610,21 @@ static void turn(void)
     if (poll(on, 4 + count, -1) < 0)
         return; /* SIGCONT interrupts it. */
     if (on[1].revents && read(timer, &rung, sizeof rung) < 0)
-        rung = 0; /* It was set again meanwhile; the clock itself is asked below. */
-    keep_time();
+        rung = 0; /* It was set again meanwhile; the clock itself is read below. */
+    check_time();
     if (on[3].revents)
-        hear_start();
+        read_start();
     if (on[0].revents)
-        hear_signals();
+        read_signals();
     reap();
     /* From the last one, since dropping a client moves the later ones up. */
     for (int i = count - 1; i >= 0; i--)
-        if (on[4 + i].revents && !hear(&clients[i]))
+        if (on[4 + i].revents && !read_requests(&clients[i]))
             drop(i);
     if (on[2].revents) {
         int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0)
-            welcome(fd);
+            add_client(fd);
     }
 }
 

@@ -63,7 +63,7 @@ int enter_work(int count, char **words);
 int mount_layers(int count, char **words);
 int publish(int count, char **words);
 const char *step_beside(const char *isolation, const int files[3], char **joins, int count);
-void become_command(int told, const int files[3], bool is_terminal, const char *root,
+void become_command(int report, const int files[3], bool is_terminal, const char *root,
                     const char *cwd) __attribute__((noreturn));
 
 #endif

@@ -45,27 +45,27 @@ static int answer(const char *what, int number, const char *step)
     return write(1, text, length + kept_used) > 0 ? 0 : 1;
 }
 
-void become_command(int told, const int files[3], bool is_terminal, const char *root,
+void become_command(int report, const int files[3], bool is_terminal, const char *root,
                     const char *cwd)
 {
     static char *strings[STRINGS_MAX + 2];
     setsid();
     for (int fd = 0; fd <= 2; fd++)
         if (dup2(files[fd], fd) < 0)
-            give_up(told, "log", errno);
+            give_up(report, "log", errno);
     if (is_terminal && ioctl(0, TIOCSCTTY, 0) != 0)
-        give_up(told, "terminal", errno);
+        give_up(report, "terminal", errno);
     if (!enter(root, cwd))
-        give_up(told, "directory", errno);
-    become_user(told);
+        give_up(report, "directory", errno);
+    become_user(report);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
-        give_up(told, "parent", errno);
+        give_up(report, "parent", errno);
     forget_signals();
     umask(022);
-    take_strings(told, strings);
+    take_strings(report, strings);
     environ = strings + argument_count + 1;
     execvp(strings[0], strings);
-    give_up(told, "exec", errno);
+    give_up(report, "exec", errno);
 }
 
 /* Keep the beginning and discard the rest; an unread pipe must not block the command. */
@@ -83,7 +83,7 @@ static bool drain(int output)
 
 static void oversee(long long timeout_ms, const char *root, const char *cwd)
 {
-    int told[2], output[2], status = 0;
+    int report[2], output[2], status = 0;
     sigset_t all, ends;
     struct failure failed = {0};
     long long until_ms = clock_ms(CLOCK_BOOTTIME) + timeout_ms;
@@ -94,7 +94,7 @@ static void oversee(long long timeout_ms, const char *root, const char *cwd)
     sigaddset(&ends, SIGCHLD);
     int signals = signalfd(-1, &ends, SFD_NONBLOCK | SFD_CLOEXEC);
     if (signals < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
-        prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || pipe2(told, O_CLOEXEC) != 0 ||
+        prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || pipe2(report, O_CLOEXEC) != 0 ||
         pipe2(output, O_CLOEXEC | O_NONBLOCK) != 0)
         _exit(answer("failed", errno, "overseer"));
     pid_t command = fork();
@@ -102,9 +102,9 @@ static void oversee(long long timeout_ms, const char *root, const char *cwd)
         _exit(answer("failed", errno, "fork"));
     if (command == 0) {
         fcntl(output[1], F_SETFL, 0);
-        become_command(told[1], (const int[3]){NOTHING, output[1], output[1]}, false, root, cwd);
+        become_command(report[1], (const int[3]){NOTHING, output[1], output[1]}, false, root, cwd);
     }
-    close(told[1]);
+    close(report[1]);
     close(output[1]);
     for (;;) {
         struct pollfd on[3] = {{.fd = signals, .events = POLLIN},
@@ -142,7 +142,7 @@ static void oversee(long long timeout_ms, const char *root, const char *cwd)
             break;
     if (is_late)
         _exit(answer("timeout", 0, "-"));
-    if (read(told[0], &failed, sizeof failed) == sizeof failed)
+    if (read(report[0], &failed, sizeof failed) == sizeof failed)
         _exit(answer("failed", failed.error, failed.step));
     bool by_signal = WIFSIGNALED(status);
     _exit(answer(by_signal ? "signal" : "code", by_signal ? WTERMSIG(status) : WEXITSTATUS(status),

@@ -44,36 +44,36 @@ static void close_outputs(void)
 
 static void oversee(bool is_terminal, const char *root, const char *cwd)
 {
-    int told[2], status = 0;
+    int report[2], status = 0;
     sigset_t all, ends;
     struct failure failed = {0};
-    bool is_over = false, is_alone = false, is_heard = true;
+    bool is_over = false, is_alone = false, has_agent = true;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
     sigemptyset(&ends);
     sigaddset(&ends, SIGCHLD);
     int signals = signalfd(-1, &ends, SFD_NONBLOCK | SFD_CLOEXEC);
     if (signals < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
-        prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || pipe2(told, O_CLOEXEC) != 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || pipe2(report, O_CLOEXEC) != 0)
         _exit(answer("failed", errno, "overseer"));
     pid_t command = fork();
     if (command < 0)
         _exit(answer("failed", errno, "fork"));
     if (command == 0)
-        become_command(told[1], (const int[3]){0, 1, 2}, is_terminal, root, cwd);
-    close(told[1]);
+        become_command(report[1], (const int[3]){0, 1, 2}, is_terminal, root, cwd);
+    close(report[1]);
     close_outputs();
     for (;;) {
         struct pollfd on[3] = {{.fd = signals, .events = POLLIN},
-                               {.fd = is_heard ? LINE : -1, .events = POLLIN},
+                               {.fd = has_agent ? LINE : -1, .events = POLLIN},
                                {.fd = is_alone ? -1 : WORK, .events = POLLIN}};
-        poll(on, 3, is_over || is_alone || !is_heard ? KILL_AGAIN_MS : -1);
+        poll(on, 3, is_over || is_alone || !has_agent ? KILL_AGAIN_MS : -1);
         struct signalfd_siginfo one;
         char word;
         while (read(signals, &one, sizeof one) == sizeof one)
             continue;
         if (on[1].revents && read(LINE, &word, 1) <= 0)
-            is_heard = false;
+            has_agent = false;
         int how;
         pid_t pid;
         while ((pid = waitpid(-1, &how, WNOHANG)) > 0)
@@ -84,14 +84,14 @@ static void oversee(bool is_terminal, const char *root, const char *cwd)
         if (pid < 0 && errno == ECHILD)
             break;
         is_alone = is_alone || on[2].revents != 0;
-        if ((is_alone || !is_heard) && !is_over)
+        if ((is_alone || !has_agent) && !is_over)
             kill(-command, SIGKILL);
-        if (is_alone || !is_heard || is_over)
+        if (is_alone || !has_agent || is_over)
             signal_children(SIGKILL);
     }
     if (is_alone)
         _exit(answer("alone", 0, "-"));
-    if (read(told[0], &failed, sizeof failed) == sizeof failed)
+    if (read(report[0], &failed, sizeof failed) == sizeof failed)
         _exit(answer("failed", failed.error, failed.step));
     bool by_signal = WIFSIGNALED(status);
     _exit(answer(by_signal ? "signal" : "code", by_signal ? WTERMSIG(status) : WEXITSTATUS(status),

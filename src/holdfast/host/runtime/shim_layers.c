@@ -4,9 +4,9 @@
  *
  * The script of a container runs this (containers.py) in the mount namespace of its own. The files of
  * an image belong to the users 0 and up, which inside the container's user namespace are FIRST and up:
- * an idmapped mount shows them so, without a changed file and without a copy for each tenant. With a
- * COUNT of 0 owners stay as they are. The kernel does this for the file systems that it knows to be
- * safe; elsewhere the container is not started, and its log says so.
+ * an idmapped mount shows them that way, without a changed file or a copy for each tenant. With a
+ * COUNT of 0 the owners do not change. The kernel supports this for some file systems; elsewhere the
+ * container is not started, and its log says why.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -34,28 +34,28 @@ static bool write_map(pid_t of, const char *file, const char *first, const char 
     return done;
 }
 
-/* A user namespace with this mapping, as an open file; a process is needed to make one. */
+/* A user namespace with this mapping, as an open file; only a process can create one. */
 static int open_mapping(const char *first, const char *count)
 {
-    int told[2];
+    int ready[2];
     char word, path[64];
-    if (pipe2(told, O_CLOEXEC) != 0)
+    if (pipe2(ready, O_CLOEXEC) != 0)
         return -1;
     pid_t child = fork();
     if (child == 0) {
-        if (unshare(CLONE_NEWUSER) != 0 || write(told[1], "x", 1) != 1)
+        if (unshare(CLONE_NEWUSER) != 0 || write(ready[1], "x", 1) != 1)
             _exit(1);
         for (;;)
             pause();
     }
-    close(told[1]);
+    close(ready[1]);
     snprintf(path, sizeof path, "/proc/%d/ns/user", child);
     int found = -1, status;
-    if (child > 0 && read(told[0], &word, 1) == 1 && write_map(child, "uid_map", first, count) &&
+    if (child > 0 && read(ready[0], &word, 1) == 1 && write_map(child, "uid_map", first, count) &&
         write_map(child, "gid_map", first, count))
         found = open(path, O_RDONLY | O_CLOEXEC);
     int error = errno;
-    close(told[0]);
+    close(ready[0]);
     if (child > 0 && kill(child, SIGKILL) == 0)
         waitpid(child, &status, 0);
     errno = error;
@@ -84,7 +84,7 @@ int mount_layers(int count, char **words)
     if (count < 6 || count % 2 != 0)
         return 2;
     if (strcmp(words[3], "0") != 0 && (mapping = open_mapping(words[2], words[3])) < 0) {
-        fprintf(stderr, "holdfast: a user namespace cannot be made: %s\n", strerror(errno));
+        fprintf(stderr, "holdfast: a user namespace cannot be created: %s\n", strerror(errno));
         return 1;
     }
     for (int i = 4; i < count; i += 2)

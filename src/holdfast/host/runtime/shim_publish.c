@@ -41,8 +41,8 @@ enum {
     GROUPS_JOINED_MAX = 8,
     PAIRS_MAX = 512, /* connections, and likewise peers of UDP, at once */
     BUFFER_BYTES = 16 * 1024,
-    /* Of the kernel's buffers, for each direction. Left alone it gives a client that reads nothing
-     * some 3 MB. The way to a client may be long; that to the container is not. */
+    /* The kernel's buffers, for each direction. Without a limit the kernel gives a client that reads
+     * nothing some 3 MB. The path to a client may be long; that to the container is not. */
     NEAR_BYTES = 128 * 1024,
     FAR_BYTES = 32 * 1024,
     DATAGRAM_BYTES = 65536,
@@ -60,7 +60,7 @@ struct port {
 struct flow {
     char *text;
     size_t from, to;
-    bool is_ended, is_told; /* the reader saw the end; it was passed to the writer */
+    bool is_ended, is_passed; /* the reader saw the end; it was passed to the writer */
 };
 struct pair {
     int near, far; /* -1 when free */
@@ -160,7 +160,7 @@ static bool join_groups(void)
     return group_count == 0;
 }
 
-/* A socket that is on its way to this port of the container; -1 while that has no address. */
+/* A socket that connects to this port of the container; -1 while that has no address. */
 static int connect_inside(const struct port *to)
 {
     char text[64];
@@ -198,7 +198,7 @@ static void end_pair(struct pair *of, bool is_failed)
     unsigned patience_ms = (unsigned)idle_ms;
     if (is_failed) /* The client sees a refusal, and not an empty connection. */
         setsockopt(of->near, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-    /* What is not yet taken stays with the kernel, and no longer than it would stay here. */
+    /* Bytes that were not yet read stay in the kernel, and no longer than they would stay here. */
     setsockopt(of->near, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);
     setsockopt(of->far, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);
     close(of->near);
@@ -232,7 +232,7 @@ static void accept_from(struct port *of)
     pause_listeners(used_pairs == PAIRS_MAX);
 }
 
-/* Move what can be moved. False when the connection is broken. */
+/* Move all bytes that can be moved. False when the connection is broken. */
 static bool pump(struct flow *of, int from, int to, long long *moved_ms)
 {
     for (int rounds = 0; rounds < 4; rounds++) {
@@ -253,24 +253,24 @@ static bool pump(struct flow *of, int from, int to, long long *moved_ms)
             *moved_ms = clock_ms(CLOCK_BOOTTIME);
         }
         if (of->is_ended && of->from == of->to) {
-            if (!of->is_told)
+            if (!of->is_passed)
                 shutdown(to, SHUT_WR);
-            of->is_told = true;
+            of->is_passed = true;
             return true;
         }
     }
     return true;
 }
 
-/* Wait for what one end of a connection is needed for. While that is nothing, an end that was told of
- * the other's is not watched at all: once its own peer has said that it sends no more, the kernel
- * would report that for ever. */
-static void attend(int fd, enum kind side, int index, const struct flow *reads,
-                   const struct flow *writes)
+/* Watch one end of a connection for what it has to do next. If that is nothing, and the other's end was
+ * passed on to it, it is not watched at all: once its own peer sends no more, the kernel would report
+ * that for ever. */
+static void update_events(int fd, enum kind side, int index, const struct flow *reads,
+                          const struct flow *writes)
 {
     unsigned events = reads->from == reads->to && !reads->is_ended ? EPOLLIN : 0;
     events |= writes->from < writes->to ? EPOLLOUT : 0;
-    if (events == 0 && writes->is_told)
+    if (events == 0 && writes->is_passed)
         watch(fd, side, index, 0, EPOLL_CTL_DEL);
     else if (!watch(fd, side, index, events, EPOLL_CTL_MOD))
         watch(fd, side, index, events, EPOLL_CTL_ADD);
@@ -301,16 +301,16 @@ static void serve_pair(int index, enum kind side, unsigned events)
         end_pair(of, true);
         return;
     }
-    if (of->out.is_told && of->in.is_told) {
+    if (of->out.is_passed && of->in.is_passed) {
         end_pair(of, false);
         return;
     }
-    attend(of->near, NEAR, index, &of->out, &of->in);
-    attend(of->far, FAR, index, &of->in, &of->out);
+    update_events(of->near, NEAR, index, &of->out, &of->in);
+    update_events(of->far, FAR, index, &of->in, &of->out);
 }
 
-/* End what is half closed and idle. Called each time that something happens, and at the latest in the
- * time that it returns; it looks at all of them four times in IDLE at most. */
+/* End connections that are half closed and idle. Called after each event, and at the latest after the
+ * time that it returns; it checks all of them four times in IDLE at most. */
 static int end_idle(void)
 {
     static long long next_ms;
@@ -373,7 +373,7 @@ static void answer_peer(struct peer *of)
     sendto(of->port->fd, text, length, MSG_NOSIGNAL, (struct sockaddr *)&of->address, of->size);
 }
 
-/* The life of it -------------------------------------------------------------------------------*/
+/* The main loop --------------------------------------------------------------------------------*/
 
 static void serve(enum kind kind, int index, unsigned events)
 {
@@ -444,12 +444,12 @@ int publish(int count, char **words)
             return refuse("group", words[i]);
         else if (words[i][0] != '/' && !add_port(words[i], words[3], (uid_t)owner))
             return refuse("port", words[i] + 1);
-    /* Out of memory, the container is to lose a process of its own and not its ports. Where even root
-     * may not say so, this is still the smallest of its processes. */
+    /* Out of memory, the container should lose one of its own processes and not its ports. Where even
+     * root may not set this, this is still the smallest of its processes. */
     if (group_count > 0)
         (void)write_small("/proc/self/oom_score_adj", "-1000");
     watch(parent, PARENT, 0, EPOLLIN, EPOLL_CTL_ADD);
-    /* The container may serve on while it is asked to stop; its end ends this. */
+    /* The container may continue to serve while it stops; its end ends this. */
     for (int each = 1; each < NSIG; each++)
         if (each != SIGKILL && each != SIGSTOP)
             signal(each, SIG_IGN);
