@@ -15,7 +15,12 @@ from holdfast.sim.worlds.end_to_end.checks import OneCopy
 from tests.scale import scaled, some_of
 from tests.sim.agents.bugs import AGENTS, AWAY, PORTS, STOPPING
 from tests.sim.agents.mutants import MUTANTS, RECORDED
-from tests.sim.findings import all_found, everything_happened, found_by_a_promise, looked_for
+from tests.sim.findings import (
+    bug_params,
+    check_bug_is_found,
+    check_recorded_search,
+    everything_happened,
+)
 
 # The tests that use the campaign run in one process, so that it is run once.
 together = pytest.mark.xdist_group("agents-world")
@@ -28,7 +33,7 @@ CONTROLS = [mutant for mutant in MUTANTS if mutant.benign]
 
 
 class Campaign(msgspec.Struct):
-    """What all seeds came to."""
+    """The sums over all seeds."""
 
     broken: dict[str, str] = {}
     counts: dict[str, int] = {}
@@ -54,8 +59,9 @@ def campaign() -> Campaign:
 @together
 @pytest.mark.timeout(600)
 def test_agents_keep_their_promises_under_faults(campaign: Campaign) -> None:
-    """One copy, ends in time, starts that wait, farewells, secrets, status, addresses; also when
-    the servers are away for ten minutes. [INV2, C7.3, C7.6, E5, H1, H3, H4, H8, I5, N6]"""
+    """All promises hold, also when the servers are away for ten minutes: one copy, stops in time,
+    growing pauses, pre-stop hooks, Secrets, status, addresses.
+    [INV2, C7.3, C7.6, E5, H1, H3, H4, H8, I5, N6]"""
     assert campaign.broken == {}
     assert campaign.starts > 20 * SEEDS[AGENTS]
 
@@ -63,23 +69,23 @@ def test_agents_keep_their_promises_under_faults(campaign: Campaign) -> None:
 @together
 @pytest.mark.timeout(600)
 def test_everything_that_may_happen_to_the_work_of_an_agent_does(campaign: Campaign) -> None:
-    """Every sort of end, refusal, adoption, complaint and return; or it proves nothing. [N6]"""
+    """Every kind of end, refusal, adoption, report and return occurs. [N6]"""
     everything_happened(DEMANDED, campaign.counts)
 
 
-@pytest.mark.parametrize("mutant", looked_for(BUGS, RECORDED), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", bug_params(BUGS, RECORDED), ids=lambda mutant: mutant.name)
 def test_a_bug_planted_in_agents_is_found(mutant: Mutant) -> None:
-    """By a promise that it breaks, not by breaking down. [N6]"""
-    found_by_a_promise(mutant, RECORDED)
+    """A broken promise finds it, not a crash. [N6]"""
+    check_bug_is_found(mutant, RECORDED)
 
 
 def test_the_recorded_search_found_every_bug_of_agents_and_no_control() -> None:
-    """At least 20 bugs, half of them within 5 seeds, and 3 controls that do not alarm. [N6]"""
-    all_found(MUTANTS, RECORDED, bugs_min=20, controls_min=3, half_within=5)
+    """At least 20 bugs are found, half of them within 5 seeds, and 3 controls do not alarm. [N6]"""
+    check_recorded_search(MUTANTS, RECORDED, bugs_min=20, controls_min=3, half_within=5)
 
 
 def test_the_page_shows_each_bug_of_agents_as_it_was_found() -> None:
-    """Which promise found it, and how many seeds that took. [N6]"""
+    """The page names the promise that found it, and the number of seeds. [N6]"""
     recorded = {finding.mutant: finding for finding in load(RECORDED)}
     for mutant in BUGS:
         finding = recorded[mutant.name]
@@ -89,11 +95,11 @@ def test_the_page_shows_each_bug_of_agents_as_it_was_found() -> None:
 
 @pytest.mark.parametrize("mutant", some_of(CONTROLS, 6), ids=lambda mutant: mutant.name)
 def test_a_benign_change_of_agents_does_not_alarm(mutant: Mutant) -> None:
-    """A checker that cries wolf is worse than none. [N6]"""
+    """A checker with false alarms is worse than none. [N6]"""
     assert search(mutant, seeds_max=1).seed is None
 
 
 def test_a_seed_of_the_agents_world_means_the_same_run_twice() -> None:
-    """[N6]"""
+    """Two runs of a seed have the same digest. [N6]"""
     first, again = (run(find(AGENTS), 3).digest for _ in range(2))
     assert first == again

@@ -1,4 +1,4 @@
-"""All controllers under faults: promises hold, sweeps end well, and planted bugs are found."""
+"""All controllers under faults: invariants hold, sweeps pass, and planted bugs are found."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ from holdfast.sim.worlds.all_controllers.sweep_worlds import KINDS, main, sweep_
 from tests.scale import scaled, some_of
 from tests.sim.all_controllers.mutants import MUTANTS, RECORDED
 from tests.sim.all_controllers.planting import CALENDARS, CALM, DARK, ROLLING, WHOLE
-from tests.sim.authority.coverage import told
-from tests.sim.findings import all_found, everything_happened, found_by_a_promise, looked_for
+from tests.sim.authority.coverage import counts_table
+from tests.sim.findings import (
+    bug_params,
+    check_bug_is_found,
+    check_recorded_search,
+    everything_happened,
+)
 
 # The tests that use the campaign run in one process, so that it is run once.
 together = pytest.mark.xdist_group("all-controllers-world")
@@ -28,10 +33,10 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/simulator.md").read_text(encoding="utf-8")
 SEEDS = scaled(5, 8)
 SHORT_SEEDS = scaled(2, 20)
-# Failed once; docs/simulator.md says of each why it does not any more.
+# Seeds that failed once; docs/simulator.md explains for each why it passes now.
 FAILED_ONCE = (310, 317, 331, 404)
-# Of the points of each workload and kind of fault, one in so many is taken here; `make sim-sweep`
-# takes all.
+# Of the points of each workload and kind of fault, one in this many is run here; `make sim-sweep`
+# runs all.
 SWEEP_EVERY = 211
 
 BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
@@ -39,7 +44,7 @@ CONTROLS = [mutant for mutant in MUTANTS if mutant.benign]
 
 
 class Campaign(msgspec.Struct):
-    """What all seeds came to."""
+    """The results of all seeds."""
 
     broken: dict[int, str] = {}
     counts: dict[str, int] = {}
@@ -64,9 +69,9 @@ def campaign() -> Campaign:
 
 @together
 @pytest.mark.timeout(600)
-def test_what_is_wanted_is_kept_so_under_faults(campaign: Campaign) -> None:
-    """INV1 to INV7 and INV10 to INV12, jobs, cron jobs, one per node, budgets, rollouts and
-    addresses at every commit, V1 to V5 after the faults. [C6.1, C6.9, I1, I2, I5, I6, N5, N6]"""
+def test_all_controllers_keep_the_desired_state_under_faults(campaign: Campaign) -> None:
+    """INV1 to INV7 and INV10 to INV12, jobs, cron jobs, per-node work, budgets, rollouts and
+    endpoints at every commit, V1 to V5 after the faults. [C6.1, C6.9, I1, I2, I5, I6, N5, N6]"""
     assert campaign.broken == {}
     assert campaign.injected > 20 * SEEDS
 
@@ -74,25 +79,24 @@ def test_what_is_wanted_is_kept_so_under_faults(campaign: Campaign) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", FAILED_ONCE)
-def test_a_seed_that_failed_once_keeps_what_is_wanted(seed: int) -> None:
+def test_a_seed_that_failed_once_passes(seed: int) -> None:
     """[C6.9, I1, N5, N6]"""
     assert run(find(WHOLE), seed).broken is None
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("world", [CALENDARS, DARK, ROLLING])
-def test_what_is_wanted_is_kept_so_where_one_thing_goes_wrong_all_the_time(world: str) -> None:
-    """Calendars are set, zones go dark, rollouts see old news. [C6.9, I1, N5, N6]"""
+def test_the_desired_state_is_kept_under_one_constant_fault(world: str) -> None:
+    """Calendars are set, zones go dark, rollouts see late events. [C6.9, I1, N5, N6]"""
     for seed in range(SHORT_SEEDS):
         assert run(find(world), seed).broken is None, seed
 
 
 @together
 @pytest.mark.timeout(600)
-def test_everything_that_may_happen_to_what_is_wanted_does(campaign: Campaign) -> None:
-    """Jobs end in every way, runs are started and skipped, nodes are drained; or it proves nothing.
-    [N6]"""
-    print(told(campaign.counts))
+def test_everything_that_may_happen_to_workloads_does(campaign: Campaign) -> None:
+    """Jobs end in every way, runs are started and skipped, nodes are drained. [N6]"""
+    print(counts_table(campaign.counts))
     everything_happened(DEMANDED, campaign.counts)
 
 
@@ -113,35 +117,35 @@ def test_the_sweep_is_over_at_least_a_dozen_workloads() -> None:
 
 
 @pytest.mark.parametrize("workload", some_of(WORKLOADS, 4))
-def test_one_fault_at_any_point_leads_to_the_undisturbed_end(workload: str) -> None:
-    """A crash after a write, a view that stands still, an event that is lost or comes twice: of
-    each kind a few points here, and all of them in the long run. [I1, N5, N6]"""
+def test_a_run_with_one_fault_at_any_point_ends_like_the_undisturbed_run(workload: str) -> None:
+    """A crash after a write, a view that stops, an event that is lost or comes twice: a few points
+    of each kind here, and all of them in the long run. [I1, N5, N6]"""
     number = list(WORKLOADS).index(workload)
     for kind in ("crash", KINDS[1 + number % (len(KINDS) - 1)]):
         done = sweep_workload(workload, kind, every=SWEEP_EVERY, first=7 * number)
         assert done.departures == ()
 
 
-def test_the_long_sweep_says_what_it_has_done(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_long_sweep_prints_its_results(capsys: pytest.CaptureFixture[str]) -> None:
     """[N6]"""
     assert main(["service", "--kind", "lose", "--every", "90"]) == 0
-    said = capsys.readouterr().out
-    assert "service" in said
-    assert said.endswith("runs, 0 ended differently\n")
+    output = capsys.readouterr().out
+    assert "service" in output
+    assert output.endswith("runs, 0 ended differently\n")
 
 
 # Planted bugs -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mutant", looked_for(BUGS, RECORDED), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", bug_params(BUGS, RECORDED), ids=lambda mutant: mutant.name)
 def test_a_bug_planted_in_a_controller_is_found(mutant: Mutant) -> None:
-    """By a promise that it breaks, not by breaking down. [N6]"""
-    found_by_a_promise(mutant, RECORDED)
+    """By an invariant that it breaks, not by a crash. [N6]"""
+    check_bug_is_found(mutant, RECORDED)
 
 
 def test_the_recorded_search_found_every_bug_of_the_controllers_and_no_control() -> None:
     """At least 20 bugs, and 3 controls that do not alarm. [N6]"""
-    all_found(MUTANTS, RECORDED, bugs_min=20, controls_min=3)
+    check_recorded_search(MUTANTS, RECORDED, bugs_min=20, controls_min=3)
 
 
 def test_the_page_shows_each_bug_of_the_controllers_as_it_was_found() -> None:
@@ -155,7 +159,7 @@ def test_the_page_shows_each_bug_of_the_controllers_as_it_was_found() -> None:
 
 @pytest.mark.parametrize("mutant", some_of(CONTROLS, 6), ids=lambda mutant: mutant.name)
 def test_a_benign_change_of_a_controller_does_not_alarm(mutant: Mutant) -> None:
-    """A checker that cries wolf is worse than none. [N6]"""
+    """A checker with false alarms is worse than none. [N6]"""
     assert search(mutant, seeds_max=1).seed is None
 
 

@@ -1,4 +1,4 @@
-"""The authority under faults: its promises hold, all takes part, and planted bugs are found."""
+"""The authority under faults: promises hold, everything happens, planted bugs are found."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from holdfast.sim.run import find, play, run
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.census import AuthorityCensus
 from tests.scale import scaled, some_of
-from tests.sim.authority.coverage import demanded, told
+from tests.sim.authority.coverage import counts_table, demanded
 from tests.sim.authority.mutants import MUTANTS, RECORDED
 from tests.sim.authority.planting import ALONE, SCENARIO
 from tests.sim.findings import (
-    all_found,
+    bug_params,
+    check_bug_is_found,
+    check_recorded_search,
+    check_same_in_every_process,
     everything_happened,
-    found_by_a_promise,
-    looked_for,
-    same_in_every_process,
 )
 
 # The tests that use the campaign run in one process, so that it is run once.
@@ -35,7 +35,7 @@ CONTROLS = [mutant for mutant in MUTANTS if mutant.benign]
 
 
 class Campaign(msgspec.Struct):
-    """What all seeds came to."""
+    """The sums over all seeds."""
 
     broken: dict[int, str] = {}
     counts: dict[str, int] = {}
@@ -65,7 +65,8 @@ def campaign() -> Campaign:
 @together
 @pytest.mark.timeout(600)
 def test_the_authority_keeps_its_promises_under_faults(campaign: Campaign) -> None:
-    """INV1, INV3 to INV7, INV10 to INV12 after every commit, and all settles. [C6.1, C6.5, N5]"""
+    """INV1, INV3 to INV7, INV10 to INV12 hold after every commit, and all work settles.
+    [C6.1, C6.5, N5]"""
     assert campaign.broken == {}
     assert sum(campaign.injected.values()) > 250 * SEEDS
 
@@ -73,36 +74,36 @@ def test_the_authority_keeps_its_promises_under_faults(campaign: Campaign) -> No
 @together
 @pytest.mark.timeout(600)
 def test_everything_that_may_happen_to_the_authority_does(campaign: Campaign) -> None:
-    """Every request, refusal, row of the law, fate of a lost answer; or it proves nothing. [N6]"""
-    print(told(campaign.counts))
+    """Every request, refusal, lifecycle row and fate of a lost answer occurs. [N6]"""
+    print(counts_table(campaign.counts))
     everything_happened(demanded(), campaign.counts)
 
 
 @pytest.mark.timeout(600)
 def test_servers_that_decide_alone_by_wrong_calendars_keep_all_promises() -> None:
-    """Nothing that was accepted is forgotten early for it. [INV3, C6.1, N5]"""
+    """No accepted operation is removed early because of that. [INV3, C6.1, N5]"""
     scenario = find(ALONE)
     broken = {seed: run(scenario, seed).broken for seed in range(LONE_SEEDS)}
     assert not any(broken.values()), broken
 
 
-@pytest.mark.parametrize("mutant", looked_for(BUGS, RECORDED), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", bug_params(BUGS, RECORDED), ids=lambda mutant: mutant.name)
 def test_a_bug_planted_in_the_authority_is_found(mutant: Mutant) -> None:
-    """By a promise that it breaks, not by breaking down. [N6]"""
-    found_by_a_promise(mutant, RECORDED)
+    """A broken promise finds it, not a crash. [N6]"""
+    check_bug_is_found(mutant, RECORDED)
 
 
 def test_the_recorded_search_found_every_bug_of_the_authority_and_no_control() -> None:
-    """At least 20 bugs, half of them within 5 seeds, and 5 controls that do not alarm. [N6]"""
-    all_found(MUTANTS, RECORDED, bugs_min=20, controls_min=5, half_within=5)
+    """At least 20 bugs are found, half of them within 5 seeds, and 5 controls do not alarm. [N6]"""
+    check_recorded_search(MUTANTS, RECORDED, bugs_min=20, controls_min=5, half_within=5)
 
 
 @pytest.mark.parametrize("mutant", some_of(CONTROLS, 3), ids=lambda mutant: mutant.name)
 def test_a_benign_change_of_the_authority_does_not_alarm(mutant: Mutant) -> None:
-    """A checker that cries wolf is worse than none. [N6]"""
+    """A checker with false alarms is worse than none. [N6]"""
     assert search(mutant, seeds_max=BENIGN_SEEDS).seed is None
 
 
 def test_a_seed_of_the_authority_means_the_same_run_in_every_process() -> None:
-    """Under different hash seeds, also with every stimulus and effect spelt out. [N6]"""
-    same_in_every_process(SCENARIO, scaled((), (3, 17, 41)), 5)
+    """The digests are equal under different hash seeds, also those of full traces. [N6]"""
+    check_same_in_every_process(SCENARIO, scaled((), (3, 17, 41)), 5)

@@ -1,4 +1,4 @@
-"""One replica end to end under faults: promises hold, all takes part, planted bugs are found."""
+"""One replica end to end under faults: invariants hold, faults happen, planted bugs are found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.sim.world import World
 from holdfast.sim.worlds.end_to_end.census import DEMANDED, EndToEndCensus
 from holdfast.sim.worlds.end_to_end.checks import OneCopy
 from tests.scale import scaled, some_of
-from tests.sim.authority.coverage import told
+from tests.sim.authority.coverage import counts_table
 from tests.sim.end_to_end.mutants import MUTANTS, RECORDED
 from tests.sim.end_to_end.planting import (
     CALM,
@@ -35,10 +35,10 @@ from tests.sim.end_to_end.planting import (
     ZONE,
 )
 from tests.sim.findings import (
-    all_found,
+    check_bug_is_found,
+    check_recorded_search,
+    check_same_in_every_process,
     everything_happened,
-    found_by_a_promise,
-    same_in_every_process,
 )
 
 # The tests that use the campaign run in one process, so that it is run once.
@@ -47,10 +47,10 @@ together = pytest.mark.xdist_group("end-to-end-world")
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/simulator.md").read_text(encoding="utf-8")
 SEEDS = scaled(3, 70)
-# One seed in so many stays well for the whole ten minutes.
+# One seed in this many must keep the desired state for the whole ten minutes.
 WHOLE_EVERY = 10
 CALM_SEEDS = scaled(1, 2)
-# Where it is tight: in time, in room, or in news.
+# Worlds with too little time, too little capacity, or lost watch events.
 EDGES = {
     TIGHT: scaled(2, 14),
     ZONE: scaled(1, 5),
@@ -69,16 +69,21 @@ EDGES = {
 BENIGN_SEEDS = scaled(1, 2)
 
 BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
-# Every run looks for these, which few seeds find; the long one looks for all.
+# Every run looks for these, which need few seeds; the long one looks for all.
 SOON_FOUND = {
     *("no-deadline", "deadline-ignored-by-the-shim", "stopping-taken-back", "nothing-adopted"),
-    *("renewed-without-reading", "exit-told-too-early", "fenced-at-once", "marks-never-cleared"),
+    *(
+        "renewed-without-reading",
+        "exit-reported-too-early",
+        "fenced-at-once",
+        "marks-never-cleared",
+    ),
 }
 CONTROLS = [mutant for mutant in MUTANTS if mutant.benign]
 
 
 class Campaign(msgspec.Struct):
-    """What all seeds came to."""
+    """The results of all seeds."""
 
     broken: dict[int, str] = {}
     counts: dict[str, int] = {}
@@ -109,7 +114,7 @@ def campaign() -> Campaign:
 
 @together
 @pytest.mark.timeout(900)
-def test_one_replica_end_to_end_keeps_its_promises_under_faults(campaign: Campaign) -> None:
+def test_the_invariants_of_one_replica_hold_end_to_end_under_faults(campaign: Campaign) -> None:
     """INV1 to INV7 and INV10 to INV12 at every commit and start of a process, V1 to V5 after the
     faults. [C6.1, N5, N6]"""
     assert campaign.broken == {}
@@ -120,24 +125,24 @@ def test_one_replica_end_to_end_keeps_its_promises_under_faults(campaign: Campai
 @together
 @pytest.mark.timeout(900)
 def test_everything_that_may_happen_to_a_replica_does(campaign: Campaign) -> None:
-    """Marks, fences, adoptions, takeovers, lost answers and the rest; or it proves nothing. [N6]"""
-    print(told(campaign.counts))
+    """Marks, fences, adoptions, takeovers, lost answers and the rest must all happen. [N6]"""
+    print(counts_table(campaign.counts))
     everything_happened(DEMANDED, campaign.counts)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("world", EDGES, ids=lambda name: name.partition(":")[2].lower())
-def test_the_promises_hold_where_it_is_tight(world: str) -> None:
-    """Fences that wait for not a millisecond longer than they must, controllers that are deaf,
-    clocks as wrong as they may be, too little room, lost news, servers that hang, names that pass
+def test_the_invariants_hold_at_the_edges(world: str) -> None:
+    """Fences that wait exactly as long as they must, controllers without heartbeats, clocks with
+    the largest allowed drift, too little capacity, lost events, servers that hang, names that pass
     to another machine, timings that change. [INV2, INV12, SC6, V1, V2, V5, N6]"""
     broken = {seed: run(find(world), seed, tell=False).broken for seed in range(EDGES[world])}
     assert {seed: what for seed, what in broken.items() if what is not None} == {}
 
 
 @pytest.mark.parametrize("seed", range(CALM_SEEDS))
-def test_without_faults_nobody_misses_anything(seed: int) -> None:
-    """The resync finds nothing, no node is ever doubted, and no deadline strikes. [N6]"""
+def test_without_faults_no_component_misses_anything(seed: int) -> None:
+    """The resync finds nothing, no node is suspected, and no deadline passes. [N6]"""
     world = World(seed)
     play(find(CALM), world)
     counts = world.checker(EndToEndCensus).counts
@@ -153,13 +158,13 @@ def test_without_faults_nobody_misses_anything(seed: int) -> None:
     ids=lambda mutant: mutant.name,
 )
 def test_a_bug_planted_in_the_end_to_end_world_is_found(mutant: Mutant) -> None:
-    """By a promise that it breaks, not by breaking down. [N6]"""
-    found_by_a_promise(mutant, RECORDED)
+    """By an invariant that it breaks, not by a crash. [N6]"""
+    check_bug_is_found(mutant, RECORDED)
 
 
 def test_the_recorded_search_found_every_bug_of_the_end_to_end_world_and_no_control() -> None:
     """At least 42 bugs, half of them within 10 seeds, and 3 controls that do not alarm. [N6]"""
-    all_found(MUTANTS, RECORDED, bugs_min=42, controls_min=3, half_within=10)
+    check_recorded_search(MUTANTS, RECORDED, bugs_min=42, controls_min=3, half_within=10)
 
 
 def test_the_page_shows_each_bug_of_the_end_to_end_world_as_it_was_found() -> None:
@@ -174,10 +179,10 @@ def test_the_page_shows_each_bug_of_the_end_to_end_world_as_it_was_found() -> No
 
 @pytest.mark.parametrize("mutant", some_of(CONTROLS, 8), ids=lambda mutant: mutant.name)
 def test_a_benign_change_of_the_end_to_end_world_does_not_alarm(mutant: Mutant) -> None:
-    """A checker that cries wolf is worse than none. [N6]"""
+    """A checker with false alarms is worse than none. [N6]"""
     assert search(mutant, seeds_max=BENIGN_SEEDS).seed is None
 
 
 def test_a_seed_of_the_end_to_end_world_means_the_same_run_in_every_process() -> None:
     """Under different hash seeds, also with every stimulus and effect spelt out. [N6]"""
-    same_in_every_process(scaled(TIGHT, QUICK), scaled((), (3, 17)), 5)
+    check_same_in_every_process(scaled(TIGHT, QUICK), scaled((), (3, 17)), 5)

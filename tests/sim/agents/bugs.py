@@ -1,10 +1,10 @@
-"""Bugs planted in agents: in what they start, ask, stop, keep and tell."""
+"""Bugs planted in agents: in starts, probes, stops and reports."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from holdfast.agent.probes import LIVENESS_FAILED, STARTUP_FAILED, ProbeHealth
+from holdfast.agent.probes import LIVENESS_FAILED, NOT_READY, ProbeHealth
 from holdfast.agent.runtime_protocol import Check
 from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
 
@@ -24,22 +24,19 @@ def benign(name: str, change: str, *plants: Plant, world: str = AGENTS) -> Mutan
     return Mutant(name, change, world, plants, benign=True)
 
 
+_ILL = vars(ProbeHealth)["ill"].fget
+_IS_READY = vars(ProbeHealth)["is_ready"].fget
+
+
 def _ill_when_unready(health: ProbeHealth) -> str:
-    for kind, word in (
-        (Check.STARTUP, STARTUP_FAILED),
-        (Check.READINESS, LIVENESS_FAILED),
-        (Check.LIVENESS, LIVENESS_FAILED),
-    ):
-        tally = health._tallies.get(kind)
-        if tally is not None and tally.verdict is False:
-            return f"{word}: {tally.message}"
-    return ""
+    complaint = health.complaint
+    if complaint.startswith(f"{NOT_READY}: {Check.READINESS.value} "):
+        return f"{LIVENESS_FAILED}: {complaint}"
+    return str(_ILL(health))
 
 
-def _ready_for_ever(health: Any) -> bool:
-    gates = (health._tallies.get(Check.STARTUP), health._tallies.get(Check.READINESS))
-    is_ready = all(tally is None or tally.verdict is True for tally in gates)
-    health.was_ready = is_ready or getattr(health, "was_ready", False)
+def _ready_once_ready(health: Any) -> bool:
+    health.was_ready = _IS_READY(health) or getattr(health, "was_ready", False)
     return bool(health.was_ready)
 
 
@@ -50,12 +47,12 @@ def _open_repr(sealed: Any) -> str:
 STARTS = (
     bug(
         "pauses-never-grow",
-        "work that ends again and again is started after the same short pause each time",
+        "work that ends repeatedly is started after the same short pause each time",
         rewrite(AGENT + "work:ReplicaWork.ended", "self.crashes += 1", "pass"),
     ),
     bug(
         "pause-in-seconds",
-        "milliseconds are taken for seconds: a start waits for a thousand times its pause",
+        "milliseconds are used as seconds: a start waits for a thousand times its pause",
         rewrite(
             AGENT + "work:ReplicaWork.ended",
             "self.resume_ms = now_ms + self.pause_ms",
@@ -64,14 +61,14 @@ STARTS = (
     ),
     bug(
         "killed-counts-as-done",
-        "work that was killed has no exit code, and so no bad one: it has succeeded",
+        "work that was killed has no exit code, and is reported as Succeeded",
         rewrite(
             AGENT + "work:outcome", "process.exit_code != 0", "process.exit_code not in (0, None)"
         ),
     ),
     bug(
         "never-means-on-failure",
-        "work that is never to be restarted is, when it failed",
+        "work with the policy Never is restarted when it fails",
         rewrite(
             AGENT + "work:outcome",
             "return State.FAILED if has_failed",
@@ -80,7 +77,7 @@ STARTS = (
     ),
     bug(
         "secret-kept-for-the-next-start",
-        "a Secret is read for the first start and used for all that follow",
+        "a Secret is read for the first start and used for all later ones",
         rewrite(AGENT + "work:ReplicaWork.launching", "self.secrets.clear()", "pass"),
     ),
 )
@@ -88,19 +85,19 @@ STARTS = (
 PROBES = (
     bug(
         "liveness-not-heeded",
-        "work that does not live any more is left as it is",
+        "work whose liveness probe fails is not restarted",
         rewrite(AGENT + "next_step:_look_after", "health.ill and view.is_clear", "False"),
     ),
     bug(
         "one-failure-is-enough",
-        "work is ended by the first question that it does not answer",
+        "the first failed probe stops work",
         rewrite(
             AGENT + "probes:ProbeTally.take_result", "else self.spec.failure_threshold", "else 1"
         ),
     ),
     bug(
         "unready-is-restarted",
-        "work that is not ready is ended like work that does not live",
+        "a failed readiness probe stops work like a failed liveness probe",
         swap(AGENT + "probes:ProbeHealth.ill", property(_ill_when_unready)),
     ),
     bug(
@@ -114,7 +111,7 @@ PROBES = (
     ),
     bug(
         "adopted-and-never-asked",
-        "an agent that starts does not probe the work that it finds",
+        "an agent that starts does not probe the work that it adopts",
         rewrite(
             AGENT + "work:ReplicaWork.watch",
             "or replica is None:",
@@ -123,20 +120,20 @@ PROBES = (
     ),
     bug(
         "once-ready-always-ready",
-        "work that has been ready once is told as ready for as long as it runs",
-        swap(AGENT + "probes:ProbeHealth.is_ready", property(_ready_for_ever)),
+        "work that was ready once is reported as ready while it runs",
+        swap(AGENT + "probes:ProbeHealth.is_ready", property(_ready_once_ready)),
     ),
 )
 
 STOPS = (
     bug(
         "no-farewell",
-        "work is stopped without being told to say farewell",
+        "work is stopped without its pre-stop hook",
         rewrite(AGENT + "next_step:_end", "= pre_stop_hook(work, replica),", "= None,"),
     ),
     bug(
         "farewell-not-awaited",
-        "work is told to say farewell, and stopped in the same breath",
+        "work is stopped while its pre-stop hook runs",
         rewrite(
             AGENT + "replica_workers:ReplicaWorkers._prepare_stop",
             "WorkPhase.LEAVING, step.probe is None",
@@ -145,7 +142,7 @@ STOPS = (
     ),
     bug(
         "a-second-grace",
-        "work that has said farewell has its whole grace once more",
+        "after its pre-stop hook, work gets its whole grace period again",
         rewrite(
             AGENT + "next_step:stop",
             "min(max(0, work.stop_by_ms - now_ms), grace_ms)",
@@ -154,7 +151,7 @@ STOPS = (
     ),
     bug(
         "kept-work-has-a-deadline",
-        "work that is to be kept is started with a deadline like any other",
+        "`keep` work is started with a deadline",
         rewrite(
             AGENT + "next_step:_launch", "None if is_kept else view.deadline_ms", "view.deadline_ms"
         ),
@@ -170,7 +167,7 @@ STOPS = (
     ),
     bug(
         "stop-outlives-the-deadline",
-        "a shim that was told to stop takes the time it was given, also when the deadline strikes",
+        "a shim that was ordered to stop uses its grace period past the deadline",
         rewrite(
             SHIM + "_settle_end",
             "self.kill_ms = min(self.kill_ms, self.deadline_ms + self.grace_ms)",
@@ -180,21 +177,21 @@ STOPS = (
     ),
     bug(
         "asked-again-asked-for-longer",
-        "a shim that is told a second time to stop begins the grace anew",
+        "a second order to stop begins the grace period of a shim again",
         rewrite(SHIM + "stop", "if self.asked_ms is None or end_ms < self.asked_ms:", "if True:"),
         world=STOPPING,
     ),
 )
 
-TOLD = (
+REPORTS = (
     bug(
         "never-cleared-away",
-        "what a replica left on its node stays there for ever",
+        "the leftovers of a replica stay on its node",
         rewrite(AGENT + "replica_workers:ReplicaWorkers._clear", "out.append(clear)", "pass"),
     ),
     bug(
         "inventory-of-the-first-attempt",
-        "whoever looks around finds the first attempt of each replica, not the latest",
+        "an inventory has the first attempt of each replica, not the latest",
         rewrite(
             TABLE + "_report_inventory",
             "known.launch.attempt.number < attempt.number",
@@ -203,7 +200,7 @@ TOLD = (
     ),
     bug(
         "inventory-of-what-runs",
-        "whoever looks around does not see what has ended",
+        "an inventory lacks attempts that have ended",
         rewrite(
             TABLE + "_report_inventory",
             "for held in latest.values()",
@@ -212,7 +209,7 @@ TOLD = (
     ),
     bug(
         "lack-tells-what-there-is",
-        "a start that lacks a key of a Secret says what the Secret has instead",
+        "a start without a key of a Secret reports what the Secret has instead",
         rewrite(
             AGENT + "secret_values:lacking",
             "has no key {ref.key!r}",
@@ -226,13 +223,13 @@ TOLD = (
     ),
     bug(
         "addresses-told-at-once",
-        "the addresses of work are told as soon as it runs, whoever listens there",
+        "the addresses of work are published before it listens there",
         rewrite(AGENT + "status_reports:_opened", " if name not in work.unopened", ""),
         world=PORTS,
     ),
     bug(
         "late-listener-never-told",
-        "work that is ready opens one more port, and its address is not told",
+        "ready work opens one more port, and its address is not published",
         rewrite(
             AGENT + "next_step:_look_after",
             "is_known_ready and known.addresses == published_addresses(work, replica)",

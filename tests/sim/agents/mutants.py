@@ -11,26 +11,26 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.sim.mutants import rewrite, swap
-from tests.sim.agents.bugs import AGENT, PROBES, STARTS, STOPS, TABLE, TOLD, benign
+from tests.sim.agents.bugs import AGENT, PROBES, REPORTS, STARTS, STOPS, TABLE, benign
 
 RECORDED = Path(__file__).with_name("found.json")
 
 CONTROLS = (
     benign(
         "asked-all-at-once",
-        "an agent that starts asks all the work that it finds in the same moment",
+        "an agent that starts probes all work that it adopts at the same moment",
         rewrite(
             AGENT + "work:ReplicaWork.watch", "rng.random() if self.is_adopted else 0.0", "0.0"
         ),
     ),
     benign(
         "longer-pauses",
-        "the pause before a start is twice as long from the beginning",
+        "the first pause before a start is twice as long",
         swap(AGENT + "work:RESTART_MIN_MS", 200),
     ),
     benign(
         "starting-work-not-renewed",
-        "a renewal moves the deadline of what runs; what is being started waits for the next one",
+        "a renewal extends the deadline of running work only, not of starting work",
         rewrite(
             TABLE + "_extend",
             "held.shim.extend(effect.deadline_ms)",
@@ -39,9 +39,9 @@ CONTROLS = (
     ),
     benign(
         "flaps-waited-out-for-longer",
-        "work that was not ready any more is called ready again after longer",
+        "work that was not ready is reported as ready again later",
         swap(AGENT + "work:FLAP_MIN_MS", 2_000),
     ),
 )
 
-MUTANTS = (*STARTS, *PROBES, *STOPS, *TOLD, *CONTROLS)
+MUTANTS = (*STARTS, *PROBES, *STOPS, *REPORTS, *CONTROLS)

@@ -1,4 +1,4 @@
-"""What must really happen in the world of the authority, over the seeds of the default run."""
+"""What must happen in the authority world over the seeds of the default run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from holdfast.model.lifecycle import TRANSITIONS
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import QuarantineRecord, RaiseFormat, RepairRecord, RetireLease
 
-# Nobody gives these as an answer yet, or nothing in this world leads to them: it has no grants, no
-# spread, affinity or isolation, one priority class and one region that a workload may be bound to.
+# No server gives these as an answer yet, or nothing in this world leads to them: it has no grants,
+# no spread, affinity or isolation, one priority class and one region that a workload may require.
 ELSEWHERE = frozenset(
     {
         Reason.UNAUTHENTICATED,
@@ -35,7 +35,7 @@ ELSEWHERE = frozenset(
         Reason.USER_NOT_ALLOWED,
         Reason.HOST_NETWORK_NOT_ALLOWED,
         Reason.IMAGE_NOT_ALLOWED,
-        # No record goes bad here; the world `rot` is about that.
+        # No record is damaged here; the world `rot` covers that.
         Reason.RECORDS_DISAGREE,
         Reason.RECORD_UNREADABLE,
         Reason.NODE_QUARANTINED,
@@ -44,18 +44,18 @@ ELSEWHERE = frozenset(
 )
 
 # Requests that this world never makes. A lease is retired after a day without use, and this world
-# lasts minutes (tests/unit/commit/test_leases.py). Records go bad in the world `rot`, and the
-# format is raised in the world `raised`.
+# lasts minutes (tests/unit/commit/test_leases.py). Records are damaged in the world `rot`, and
+# the format is raised in the world `raised`.
 NOT_MADE_HERE = (RetireLease, QuarantineRecord, RepairRecord, RaiseFormat)
 
 
 def demanded() -> list[str]:
-    """Every request accepted, every refusal given, every row of the law used, and the rest."""
+    """The names of all counts: requests accepted, refusals, lifecycle rows used, and the rest."""
     return [
         *(f"accepted {request.__name__}" for request in HANDLERS if request not in NOT_MADE_HERE),
         *(f"refused {reason.value}" for reason in Reason if reason not in ELSEWHERE),
         *(f"move {row.source} -> {row.target}" for row in TRANSITIONS),
-        *(f"fate {fate}" for fate in ("Applied", "NotApplied", "Forgotten")),
+        *(f"fate {fate}" for fate in ("TokenApplied", "NotApplied", "Forgotten")),
         *(f"{intent} Consumed" for intent in ("bind", "gang", "recovery", "preemption")),
         "Released because Expired",
         "Released because Ownerless",
@@ -69,7 +69,7 @@ def demanded() -> list[str]:
     ]
 
 
-def told(counts: dict[str, int]) -> str:
-    """The table of what happened, for people."""
+def counts_table(counts: dict[str, int]) -> str:
+    """A table of the counts for the test output."""
     width = max(len(what) for what in counts)
     return "\n".join(f"{what:<{width}} {counts[what]:>9,}" for what in sorted(counts))

@@ -1,4 +1,4 @@
-"""Planted bugs in how requests flow: what is compared, what became of it, and who is asking."""
+"""Planted bugs in how requests flow: compares, fates of transactions, and identities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPARES = (
 OUTCOMES = (
     bug(
         "blind-retry",
-        "what was sent is sent again when its answer is lost, whatever is there by now",
+        "a transaction whose answer is lost is sent again without any compare",
         rewrite(
             COMMIT + "authority:Authority._answered",
             "return self._ask_fate()",
@@ -31,7 +31,7 @@ OUTCOMES = (
     ),
     bug(
         "lost-means-failed",
-        "a lost answer of the store is taken for a failure, and said to be one",
+        "a lost answer of the store is treated and reported as a failure",
         rewrite(
             COMMIT + "authority:Authority._answered",
             "return self._ask_fate()",
@@ -40,7 +40,7 @@ OUTCOMES = (
     ),
     bug(
         "lost-means-done",
-        "a lost answer of the store is taken for a success",
+        "a lost answer of the store is treated as a success",
         rewrite(
             COMMIT + "authority:Authority._answered",
             "return self._ask_fate()",
@@ -50,7 +50,7 @@ OUTCOMES = (
     ),
     bug(
         "fate-not-looked-at",
-        "the fate of a transaction is asked for, and whatever it is, taken for a success",
+        "the fate of a transaction is queried, and every fate counts as a success",
         rewrite(
             COMMIT + "authority:Authority._fate",
             "if revision is not None:",
@@ -59,7 +59,7 @@ OUTCOMES = (
     ),
     bug(
         "acknowledged-before-commit",
-        "everybody is answered when the transaction is sent",
+        "requests are answered when their transaction is sent",
         rewrite(
             COMMIT + "authority:Authority._send",
             "return [Txn(call, transaction, token)]",
@@ -67,8 +67,8 @@ OUTCOMES = (
         ),
     ),
     bug(
-        "refused-on-old-news",
-        "a refusal is decided on a view that nobody confirms",
+        "refused-on-stale-view",
+        "a refusal rests on a view that is not confirmed",
         rewrite(
             COMMIT + "authority:Authority._start",
             "draft.refuse()",
@@ -77,7 +77,7 @@ OUTCOMES = (
     ),
     bug(
         "group-without-overlay",
-        "requests of one group do not see what the ones before them will have written",
+        "requests of one group do not see the writes of the requests before them",
         rewrite(
             COMMIT + "draft:Draft.read",
             "if key in self._written:",
@@ -86,7 +86,7 @@ OUTCOMES = (
     ),
     bug(
         "operation-not-remembered",
-        "an accepted operation is not kept on its object",
+        "an accepted operation is not recorded on its object",
         rewrite(
             COMMIT + "operations:add_operation",
             "if not operation:",
@@ -95,7 +95,7 @@ OUTCOMES = (
     ),
     bug(
         "digest-ignored",
-        "an operation id is enough, whatever is asked for under it",
+        "an operation id is accepted for a different request",
         rewrite(COMMIT + "operations:_judge", "past.digest == mark", "past.digest"),
     ),
 )
@@ -103,12 +103,12 @@ OUTCOMES = (
 IDENTITIES = (
     bug(
         "stale-epoch-accepted",
-        "the holder is checked, the epoch is not",
+        "only the holder of a lease is checked, not the epoch",
         rewrite(COMMIT + "leases:term_refusal", "current.epoch != term.epoch", "False"),
     ),
     bug(
         "holder-not-checked",
-        "the epoch is checked, its holder is not",
+        "only the epoch of a lease is checked, not the holder",
         rewrite(COMMIT + "leases:term_refusal", "current.holder != context.identity.name", "False"),
     ),
     bug(
@@ -123,13 +123,13 @@ IDENTITIES = (
     ),
     bug(
         "other-nodes-agent",
-        "any agent speaks for any node's work",
+        "any agent may report work of any node",
         rewrite(
             COMMIT + "lifecycle.transitions:agent_refusal",
             "context.identity.node != binding.node",
             "False",
         ),
-        # Nor is what is another's hidden from it: each of the two would be enough by itself.
+        # Objects of other nodes must be visible, too: either check alone stops the bug.
         rewrite(
             COMMIT + "access.visibility:visible_object",
             "binding is not None and binding.node == node",
@@ -138,7 +138,7 @@ IDENTITIES = (
     ),
     bug(
         "other-life-of-the-agent",
-        "an agent speaks for work of another life of its node",
+        "an agent may report work of another incarnation of its node",
         rewrite(
             COMMIT + "lifecycle.transitions:agent_refusal",
             "if incarnation != binding.node_incarnation:",
@@ -146,8 +146,8 @@ IDENTITIES = (
         ),
     ),
     bug(
-        "anybody-forwards",
-        "a forwarded identity is believed, whoever forwards it",
+        "forwarder-not-checked",
+        "a forwarded identity is accepted from any sender",
         rewrite(
             COMMIT + "server:AuthorityServer._asked",
             "Actor.AUTHORITY not in acts_as(identity)",
@@ -156,7 +156,7 @@ IDENTITIES = (
     ),
     bug(
         "registration-opens-a-node",
-        "an agent that registers again takes its operator's cordon, drain and taints away",
+        "an agent that registers again removes the operator's cordon, drain and taints",
         swap(
             COMMIT + "lifecycle.node_requests:AGENT_SPEC",
             ("capacity", "reserved", "devices", "cordoned", "drain", "taints"),
@@ -173,7 +173,7 @@ IDENTITIES = (
     ),
     bug(
         "finalizers-ignored",
-        "an object under deletion goes whatever holds it",
+        "an object under deletion is removed despite its finalizers",
         rewrite(COMMIT + "objects.deletion:finish", "and not after.metadata.finalizers", ""),
     ),
 )

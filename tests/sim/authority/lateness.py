@@ -1,15 +1,15 @@
-"""Planted bugs in what is made of words that come late, and of calendars that are wrong."""
+"""Planted bugs in the handling of late requests and wrong calendars."""
 
 from __future__ import annotations
 
 from holdfast.model import requests as ask
 from holdfast.sim.mutants import rewrite
-from tests.sim.authority.planting import COMMIT, bug, bug_of_the_lone, handler
+from tests.sim.authority.planting import COMMIT, bug, handler, lone_server_bug
 
 LATE = (
     bug(
         "late-registration-believed",
-        "a registration that comes late takes newer facts of the node back",
+        "a late registration overwrites newer facts of the node",
         rewrite(
             COMMIT + "lifecycle.node_requests:_unseen_refusal",
             "if given.uid and states_a_version(given):",
@@ -18,16 +18,16 @@ LATE = (
     ),
     bug(
         "late-judgement-believed",
-        "a node is judged on evidence from before it was written last",
+        "a node is judged on evidence from before its last write",
         rewrite(
             COMMIT + "lifecycle.node_requests:_outdated_refusal",
             "if request.version == now:",
             "if True:",
         ),
     ),
-    bug_of_the_lone(
+    lone_server_bug(
         "forgotten-by-the-calendar",
-        "an operation is as old as its stamp says, whichever server made it",
+        "the age of an operation is taken from its stamp, by the calendar of any server",
         handler(
             ask.ForgetOperations,
             COMMIT + "operations:forget",

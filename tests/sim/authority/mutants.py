@@ -24,17 +24,17 @@ _CENSUS = "holdfast.sim.worlds.authority.census:"
 CONTROLS = (
     benign(
         "groups-of-one",
-        "every request is a transaction of its own",
+        "every request has its own transaction",
         swap(_CENSUS + "LIMITS", GroupLimits(requests_max=1)),
     ),
     benign(
-        "nobody-forwards",
+        "no-forwarding",
         "every server decides by itself",
         swap(COMMIT + "server:AuthorityServer._holder", lambda *_: None),
     ),
     benign(
         "short-memory",
-        "what was written is read again before the next decision",
+        "written records are read again before the next decision",
         rewrite(
             COMMIT + "draft:CommitGroup.record_commit",
             "self.view.record_write(key, value, data, revision, is_known=key not in foreign)",
@@ -47,8 +47,8 @@ CONTROLS = (
         swap(COMMIT + "authority:GROUP_TRIES_MAX", 1),
     ),
     benign(
-        "decided-anew",
-        "when an answer is lost, nobody asks for the fate; all is read and decided anew",
+        "decided-again",
+        "after a lost answer the fate is not queried; all is read and decided again",
         rewrite(
             COMMIT + "authority:Authority._answered",
             "return self._ask_fate()",
@@ -57,12 +57,12 @@ CONTROLS = (
     ),
     benign(
         "patient-about-fates",
-        "the fate of a transaction is asked for half as often",
+        "the fate of a transaction is queried half as often",
         swap(COMMIT + "authority:FATE_RETRY_MS", 400),
     ),
     benign(
         "long-memory",
-        "objects remember twice as many operations",
+        "objects keep twice as many operations",
         swap(_CENSUS + "SETTINGS", PlaneSettings(operations_kept_ms=60_000, operations_kept=16)),
     ),
 )

@@ -1,4 +1,4 @@
-"""How bugs are planted in the authority: a line rewritten, a record not compared."""
+"""Ways to plant bugs in the authority: rewrite a line, skip the compare of a record."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def bug(name: str, mistake: str, *plants: Plant) -> Mutant:
     return Mutant(name, mistake, SCENARIO, plants)
 
 
-def bug_of_the_lone(name: str, mistake: str, *plants: Plant) -> Mutant:
-    """A bug that shows where servers decide by themselves, by wrong calendars."""
+def lone_server_bug(name: str, mistake: str, *plants: Plant) -> Mutant:
+    """A bug that shows where servers decide alone, by wrong calendars."""
     return Mutant(name, mistake, ALONE, plants)
 
 
@@ -28,7 +28,7 @@ def benign(name: str, change: str, *plants: Plant) -> Mutant:
 
 
 def uncompared(name: str, what: str, *prefixes: str) -> Mutant:
-    """What is accepted rests on records of one sort, and its transaction does not compare them."""
+    """A transaction does not compare the records of one kind that its decision rests on."""
     kept = f"dict(read for read in self._reads.items() if not read[0].startswith({prefixes!r}))"
     return bug(
         f"{name}-not-compared",
@@ -42,7 +42,7 @@ def uncompared(name: str, what: str, *prefixes: str) -> Mutant:
 
 
 def handler(request: type[Any], target: str, old: str, new: str) -> Plant:
-    """Rewrite a function that decides a request; the table of them holds it by itself."""
+    """Rewrite a function that decides a request, also in the table of handlers."""
 
     def plant() -> Undo:
         module, _, name = target.partition(":")

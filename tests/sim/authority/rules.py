@@ -1,14 +1,14 @@
-"""Planted bugs in the rules themselves: what is charged, and what may be where."""
+"""Planted bugs in the rules: charges, and where work may be placed."""
 
 from __future__ import annotations
 
 from holdfast.sim.mutants import rewrite, swap
-from tests.sim.authority.planting import COMMIT, MODEL, bug, bug_of_the_lone
+from tests.sim.authority.planting import COMMIT, MODEL, bug, lone_server_bug
 
 CHARGES = (
     bug(
         "released-twice",
-        "a release returns the tenant's charge twice",
+        "a release refunds the tenant twice",
         rewrite(
             COMMIT + "ledgers.charges:release_binding",
             "refund_tenant(",
@@ -18,7 +18,7 @@ CHARGES = (
     ),
     bug(
         "released-and-kept",
-        "a release does not give the place back",
+        "a release does not return the capacity of the node",
         rewrite(
             COMMIT + "ledgers.charges:release_binding",
             "return_node(draft, binding.node, held, replica)",
@@ -36,7 +36,7 @@ CHARGES = (
     ),
     bug(
         "claim-charged-on",
-        "a bind out of a reservation is charged besides the claim",
+        "a bind from a reservation is charged in addition to the claim",
         rewrite(
             COMMIT + "lifecycle.bind:_take_reserved", "give_back(draft, reservation, mine)", "pass"
         ),
@@ -63,12 +63,12 @@ CHARGES = (
     ),
     bug(
         "tenant-limit-forgotten",
-        "only the cohort's limit is looked at",
+        "only the limit of the cohort is checked",
         rewrite(MODEL + "allowance:quota_refusal", "used + units > most", "False"),
     ),
     bug(
         "priority-budget-forgotten",
-        "how much of a tenant's work may be urgent is not looked at",
+        "the limit of a tenant for urgent work is not checked",
         rewrite(MODEL + "allowance:budget_refusal", "use.get(resource, 0) + units > most", "False"),
     ),
     bug(
@@ -81,17 +81,17 @@ CHARGES = (
     ),
     bug(
         "promise-given-away",
-        "what victims make free goes to whoever comes first",
+        "capacity that victims free goes to the first request",
         rewrite(MODEL + "ledger:NodeLedger.free", "if not self.promised:", "if True:"),
     ),
     bug(
         "budget-ignored",
-        "work is taken away whatever is missing already",
+        "work is disrupted however many replicas are missing",
         rewrite(MODEL + "placement.disruption:disruption_refusal", "gone < ledger.allowed", "True"),
     ),
     bug(
         "readiness-not-counted",
-        "a report that work is ready, or not any more, does not reach the disruption ledger",
+        "a change of readiness does not reach the disruption ledger",
         rewrite(
             COMMIT + "lifecycle.progress_reports:_updated",
             "write_replica(draft, after)",
@@ -100,7 +100,7 @@ CHARGES = (
     ),
     bug(
         "loss-not-counted",
-        "work that ends, is stopped or is out of contact stays healthy in the disruption ledger",
+        "work that ends, stops or loses contact stays healthy in the disruption ledger",
         rewrite(
             COMMIT + "lifecycle.transitions:record_transition",
             "write_replica(draft, after)",
@@ -112,35 +112,35 @@ CHARGES = (
 PLACES = (
     bug(
         "gone-incarnations-forgotten",
-        "a replica that goes leaves no word of its incarnation behind, and is born once more",
+        "a removed replica leaves no record of its incarnation, and is created again",
         swap(
             COMMIT + "ledgers.derived_records:leave_place", lambda _draft, _replica, ledger: ledger
         ),
     ),
     bug(
         "born-at-a-taken-place",
-        "a birth does not look whether the one before it has left the place",
+        "a creation does not check that the previous replica has left the ordinal",
         rewrite(
             COMMIT + "lifecycle.replica_birth:_place_refusal", "if not vacates(last):", "if False:"
         ),
     ),
     bug(
         "cordon-not-mirrored",
-        "a change of a node does not reach its gate",
+        "a change of a node does not reach the gate of its ledger",
         rewrite(
             COMMIT + "ledgers.derived_records:_node", "if after != ledger:", "if ledger is None:"
         ),
     ),
     bug(
         "mark-not-compared",
-        "a fence or a clearing is about whatever mark there is",
+        "a Fence or Clear applies to any mark",
         rewrite(
             COMMIT + "lifecycle.node_requests:_judged", "if have != request.mark:", "if False:"
         ),
     ),
     bug(
         "back-under-a-mark",
-        "an agent takes its work back while its node is marked",
+        "an agent resumes its work while its node is marked",
         rewrite(
             COMMIT + "lifecycle.transition_proofs:_return_refusal",
             "if ledger.gate.mark or ledger.gate.phase in _GONE:",
@@ -149,7 +149,7 @@ PLACES = (
     ),
     bug(
         "same-life-after-a-fence",
-        "a fenced node comes back without a new life",
+        "a fenced node returns without a new incarnation",
         rewrite(
             COMMIT + "lifecycle.node_requests:_returned",
             "incarnation=old.status.incarnation + 1",
@@ -165,9 +165,9 @@ PLACES = (
             "if True:",
         ),
     ),
-    bug_of_the_lone(
+    lone_server_bug(
         "keep-work-fenced",
-        "a fence is taken for the end of work that runs on when it is cut off",
+        "a fence counts as the end of `keep` work",
         rewrite(
             COMMIT + "lifecycle.transition_proofs:_fence_refusal",
             "if keeps(replica):",
@@ -176,7 +176,7 @@ PLACES = (
     ),
     bug(
         "strangers-reservation",
-        "a reservation is consumed by whoever names it",
+        "any replica may consume a reservation",
         rewrite(
             COMMIT + "lifecycle.bind:_owner_refusal",
             "not held_for(reservation, replica)",
@@ -185,7 +185,7 @@ PLACES = (
     ),
     bug(
         "expired-reservation",
-        "a reservation is good after its deadline",
+        "a reservation is valid after its deadline",
         rewrite(
             COMMIT + "lifecycle.reservations:overdue_refusal",
             "left_ms > context.settings.skew_ms",
@@ -194,7 +194,7 @@ PLACES = (
     ),
     bug(
         "gang-before-commit",
-        "a member of a gang is bound before all have their places",
+        "a member of a gang is bound before all members have capacity",
         rewrite(
             COMMIT + "lifecycle.bind:_owner_refusal",
             "reservation.status.phase is not ReservationPhase.COMMITTED",

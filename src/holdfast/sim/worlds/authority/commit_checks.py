@@ -1,11 +1,13 @@
 """Checks of each commit that compare it with the records it rests on.
 
-NodeMarks          INV2, as far as the store shows it: no work is declared gone that may still
-                   run, none returns under a mark, and an agent reports only work of its own
-                   incarnation of the node
-FreshEvidence      STALE: a late request about a node changes nothing
-ReservationClaims  C6.8, INV12: only the owner takes what is reserved, and in time
-OperationMemory    INV3: an accepted operation is kept for as long as it must be
+The checkers read what the commit changed from a `StoreCopy`.
+
+    NodeMarks          INV2, as far as the store shows it: no work is declared gone that may still
+                       run, none returns under a mark, and an agent reports only work of its own
+                       incarnation of the node
+    FreshEvidence      STALE: a late request about a node changes nothing
+    ReservationClaims  C6.8, INV12: only the owner takes what is reserved, and in time
+    OperationMemory    INV3: an accepted operation is kept for as long as it must be
 """
 
 from __future__ import annotations
