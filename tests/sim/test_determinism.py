@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 SEEDS = scaled(30, 100)
 FULL_SEEDS = 5
 
-# The short traces of all seeds, and the full ones of a few: every stimulus and effect spelt out.
+# The short traces of all seeds, and the full traces of a few, with every stimulus and effect.
 _PROGRAM = f"""
 from holdfast.sim.run import run
 from tests.sim.demo.world import SCENARIO

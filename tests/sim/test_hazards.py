@@ -1,4 +1,4 @@
-"""All worlds pause servers, delay requests and set calendars, or say here why they do not."""
+"""All worlds pause servers, delay requests and set calendars, or this test states why not."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from holdfast.sim.run import Scenario
 
 WORLDS = f"{holdfast.sim.worlds.__name__}."
 EXAMPLES = f"{holdfast.sim.scenarios.__name__}."
-# A hazard in fewer seeds than this is as good as none in a campaign of a hundred.
+# A hazard in a smaller share of seeds than this is as good as none in a campaign of a hundred.
 SHARE_MIN = 0.2
 PAUSE, LATE, CALENDAR = "pause", "late", "calendar"
 ALL = {PAUSE, LATE, CALENDAR}
 
-# World, without which of these hazards, and why.
+# The worlds that lack some of these hazards, which ones, and why.
 EXEMPT: dict[str, tuple[set[str], str]] = {
-    "end_to_end.scenario:CALM": (ALL, "shows that nobody misses anything where nothing goes wrong"),
+    "end_to_end.scenario:CALM": (ALL, "shows that no component misses anything without faults"),
     "all_controllers.scenario:CALM": (
         ALL,
-        "shows that nobody misses anything where nothing goes wrong",
+        "shows that no component misses anything without faults",
     ),
-    "placing.scenario:CALM": (ALL, "shows that nobody misses anything where nothing goes wrong"),
+    "placing.scenario:CALM": (ALL, "shows that no component misses anything without faults"),
     "placing.scenario:PROMPT": (
         ALL,
-        "shows who is woken by events alone, and not by the list after a stream has ended",
+        "shows what events alone wake, without the list after a broken stream",
     ),
     "all_controllers.small_worlds:SMALL": (
         ALL,
         "the sweep puts one fault at each of its points, and no others",
     ),
-    "audit.scenario:SCENARIO": ({PAUSE, LATE}, "nobody asks anybody there, so it has no servers"),
+    "audit.scenario:SCENARIO": ({PAUSE, LATE}, "its components send no requests to servers"),
 }
 
 
-def _found() -> dict[str, Scenario]:
+def _all_scenarios() -> dict[str, Scenario]:
     """Every scenario below `sim`, by where it is defined."""
     found: dict[str, Scenario] = {}
     for package in (holdfast.sim.worlds, holdfast.sim.scenarios):
@@ -51,7 +51,7 @@ def _found() -> dict[str, Scenario]:
     return found
 
 
-FOUND = _found()
+FOUND = _all_scenarios()
 RANDOM = sorted(name.removeprefix(WORLDS) for name in FOUND if name.startswith(WORLDS))
 SCRIPTED = sorted(name.removeprefix(EXAMPLES) for name in FOUND if name.startswith(EXAMPLES))
 
@@ -60,7 +60,7 @@ def _is(hazard: Hazard, what: str) -> bool:
     if hazard.share < SHARE_MIN:
         return False
     if what == PAUSE:
-        # Of servers alone: one that strikes anybody strikes agents most of the time.
+        # Of servers alone: a hazard for all components hits agents most of the time.
         return (hazard.kind, hazard.only, hazard.for_ms) == ("pause", "server", PAUSED_MS)
     if what == LATE:
         return hazard.kind == "late" and not hazard.only
@@ -72,7 +72,7 @@ def _is(hazard: Hazard, what: str) -> bool:
 
 
 def test_every_scenario_with_a_name_is_among_these() -> None:
-    """Whatever `holdfast sim list` names is judged here. [N6]"""
+    """Every scenario of `holdfast sim list` is checked here. [N6]"""
     assert {it.scenario for it in NAMES} <= FOUND.keys()
     assert len(RANDOM) >= 25
 
@@ -84,17 +84,17 @@ def test_a_world_pauses_servers_delays_requests_and_sets_calendars(world: str) -
     without, _why = EXEMPT.get(world, (set(), ""))
     hazards = FOUND[WORLDS + world].hazards
     missing = {what for what in ALL if not any(_is(hazard, what) for hazard in hazards)}
-    # An exemption that is not needed any more goes, too.
+    # An exemption that is no longer needed is an error, too.
     assert missing == without
 
 
 @pytest.mark.parametrize("example", SCRIPTED)
 def test_a_worked_example_has_no_hazards_but_its_script(example: str) -> None:
-    """It says at which moment what happens; its sentences are about that. [N6]"""
+    """Its script says what happens when, and its sentences are about that. [N6]"""
     assert FOUND[EXAMPLES + example].hazards == ()
 
 
-def test_an_exemption_is_of_a_world_that_is_there_and_says_why() -> None:
+def test_an_exemption_names_an_existing_world_and_a_reason() -> None:
     """[N6]"""
     assert EXEMPT.keys() <= set(RANDOM)
     assert all(why for _, why in EXEMPT.values())
@@ -108,7 +108,7 @@ def test_calendars_are_set_by_minutes_a_day_and_forty_days_both_ways() -> None:
     assert PAUSED_MS == (20_000, 60_000)
 
 
-# Where the seeds of those worlds are played that are no part of `make sim-edges`.
+# What plays the seeds of the worlds that are not part of `make sim-edges`.
 ELSEWHERE = {
     "authority.scenario:SCENARIO": "make sim-authority",
     "all_controllers.scenario:SCENARIO": "make sim-all-controllers",
@@ -132,6 +132,6 @@ def test_the_worlds_at_the_edge_are_played_by_one_command(
 ) -> None:
     """[N6]"""
     assert main(["edges", "--only", "audit", "--seeds", "0-1"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("[1/1] holdfast.sim.worlds.audit.scenario:SCENARIO\n")
-    assert "   0 violations in 2 seeds" in said
+    output = capsys.readouterr().out
+    assert output.startswith("[1/1] holdfast.sim.worlds.audit.scenario:SCENARIO\n")
+    assert "   0 violations in 2 seeds" in output

@@ -1,4 +1,4 @@
-"""Schedulers that compete under faults: promises hold, and all that may happen does."""
+"""Schedulers that compete under faults: invariants hold, and all that may happen does."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ import pytest
 from holdfast.sim.mutants import Mutant, load
 from holdfast.sim.run import attempt, find, run
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.census import EndToEndCensus
+from holdfast.sim.worlds.end_to_end.census import MISSED, EndToEndCensus
 from holdfast.sim.worlds.placing.checks import ShardLeases
 from tests.scale import scaled, some_of
-from tests.sim.findings import everything_happened, found_by_a_promise, looked_for
+from tests.sim.findings import bug_params, check_bug_is_found, everything_happened
 from tests.sim.placing.mutants import MUTANTS, RECORDED
 
 # The tests that use the campaign run in one process, so that it is run once.
 together = pytest.mark.xdist_group("placing-world")
 
 WORLD = "holdfast.sim.worlds.placing.scenario:"
-# Few seeds fence a node; 23 does.
+# Few seeds fence a node; seed 23 does.
 SEEDS = scaled((*range(3), 23), tuple(range(28)))
 # Enough for a scheduler of each shard to end and another one to take over.
 SHARD_SEEDS = (0, 1, 9)
-# What has to happen over the seeds of the default run.
+# What must happen over the seeds of the default run.
 DEMANDED = (
     "accepted Bind",
     "accepted ReportPending",
     "Bind refused",
     "RenewLease refused",
     "lost answer settled by a read",
-    "list begun anew after Expired",
+    "list restarted after Expired",
     "lease taken back by a later life",
     "node suspected",
     "node marked",
     "node fenced",
     "node returned in a new life",
-    "picture missed something, and the resync found it",
+    MISSED,
     "replaced",
     "repeated request",
 )
 
 
 class Campaign(msgspec.Struct):
-    """What all seeds came to."""
+    """The results of all seeds."""
 
     broken: dict[int, str] = {}
     counts: dict[str, int] = {}
@@ -65,7 +65,7 @@ def campaign() -> Campaign:
 
 @together
 @pytest.mark.timeout(600)
-def test_schedulers_that_compete_keep_the_promises(campaign: Campaign) -> None:
+def test_the_invariants_hold_with_competing_schedulers(campaign: Campaign) -> None:
     """INV1, INV3 to INV7, INV10 to INV12 at every commit, V1 to V5 after the faults.
     [C6.1, C7.7, N1.7, N6]"""
     assert campaign.broken == {}
@@ -75,7 +75,7 @@ def test_schedulers_that_compete_keep_the_promises(campaign: Campaign) -> None:
 @together
 @pytest.mark.timeout(600)
 def test_everything_that_may_happen_to_schedulers_does(campaign: Campaign) -> None:
-    """Or the world proves nothing about it. [N6]"""
+    """The world proves nothing about what never happens. [N6]"""
     everything_happened(DEMANDED, campaign.counts)
 
 
@@ -90,22 +90,22 @@ def test_without_faults_no_scheduler_misses_anything() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", some_of(range(6), 3))
 def test_without_a_resync_nothing_that_fits_is_left_waiting(seed: int) -> None:
-    """News alone wake whatever they make room for. [C7.1, E1, N6]"""
+    """Events alone wake every replica that they make room for. [C7.1, E1, N6]"""
     assert run(find(f"{WORLD}PROMPT"), seed).broken is None
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_two_hundred_nodes_keep_the_promises() -> None:
+def test_the_invariants_hold_with_two_hundred_nodes() -> None:
     """[N6]"""
     assert run(find(f"{WORLD}MANY"), 1).broken is None
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mutant", looked_for(MUTANTS, RECORDED), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", bug_params(MUTANTS, RECORDED), ids=lambda mutant: mutant.name)
 def test_a_bug_planted_in_the_placing_is_found(mutant: Mutant) -> None:
-    """By a promise that it breaks, not by breaking down. [N6]"""
-    found_by_a_promise(mutant, RECORDED)
+    """By an invariant that it breaks, not by a crash. [N6]"""
+    check_bug_is_found(mutant, RECORDED)
 
 
 def test_the_recorded_search_is_of_these_bugs() -> None:
@@ -115,8 +115,7 @@ def test_the_recorded_search_is_of_these_bugs() -> None:
 
 @pytest.mark.timeout(600)
 def test_shards_split_the_tenants_and_are_taken_over() -> None:
-    """All work of a tenant is placed under one lease, by whichever process holds it.
-    [K2, K3]"""
+    """All work of a tenant is placed under one lease, by the process that holds it. [K2, K3]"""
     takeovers = 0
     for seed in SHARD_SEEDS:
         world = World(seed)

@@ -1,4 +1,4 @@
-"""What components really ask for, under faults, against the roles that are built in for them."""
+"""The requests that components really make under faults, against their built-in roles."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from holdfast.model.access.roles import built_in_roles
 from holdfast.sim.run import find, play
 from holdfast.sim.world import World
 
-# Between them, these have every controller do something besides keeping its lease, but for those
-# that need a failure that these do not have.
+# In these seeds every controller does something besides renewing its lease, except those that need
+# a failure that does not happen here.
 SCENARIO, SEEDS = "holdfast.sim.worlds.all_controllers.scenario:SCENARIO", (1, 2)
-# What a run of these seeds asks for at least: a recording of little would prove little.
+# The least number of different requests in these seeds: a short recording would prove little.
 SORTS_MIN = 38
 
 
-def test_no_component_asks_for_what_its_role_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every request of every component is recorded on its way through the door. [C6.7]"""
+def test_no_component_needs_more_than_its_role_permits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test records each permission that is checked for a component. [C6.7]"""
     asked: set[tuple[str, str, str]] = set()
     refused: set[tuple[str, str, str]] = set()
-    holds = authorize.is_permitted
+    is_permitted = authorize.is_permitted
 
-    def recorded(draft: Draft, identity: Identity, deed: Permission) -> bool:
-        is_held = holds(draft, identity, deed)
+    def record(draft: Draft, identity: Identity, permission: Permission) -> bool:
+        is_held = is_permitted(draft, identity, permission)
         if not subjects_of(identity):
-            (asked if is_held else refused).add((identity.name, deed.verb, deed.what))
+            request = (identity.name, permission.verb, permission.what)
+            (asked if is_held else refused).add(request)
         return is_held
 
-    monkeypatch.setattr(authorize, "is_permitted", recorded)
+    monkeypatch.setattr(authorize, "is_permitted", record)
     for seed in SEEDS:
         play(find(SCENARIO), World(seed))
     assert refused == set()
     sorts = {(built_in_roles(Identity(name))[0][0], verb, what) for name, verb, what in asked}
     assert len(sorts) >= SORTS_MIN, sorted(sorts)
-    team = {f"controller-{it.name}" for it in all_controllers()}
-    assert team <= {role for role, _, _ in sorts}
-    # A lease is what everybody asks for; writing something of its own is what a role is for.
-    assert len({role for role, _, what in sorts if what != "leases"} & team) >= 8
+    roles = {f"controller-{it.name}" for it in all_controllers()}
+    assert roles <= {role for role, _, _ in sorts}
+    # All of them ask for leases; a role matters for what its controller writes besides.
+    assert len({role for role, _, what in sorts if what != "leases"} & roles) >= 8

@@ -1,4 +1,4 @@
-"""Planted bugs about work that ends: jobs and cron jobs."""
+"""Planted bugs in jobs and cron jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.sim.all_controllers.planting import CALENDARS, COMMIT, CORRECT, bug
 JOBS = (
     bug(
         "cleared-before-counted",
-        "replicas are cleared away before their success is in the account",
+        "replicas are removed before their success is in the account",
         rewrite(CORRECT + "jobs.index_runs:JobReplicas._go_on", "if ordinal in known:", "if True:"),
         swap(CORRECT + "jobs.index_runs:RELEASED_KEPT_MAX", 0),
         swap(
@@ -17,19 +17,19 @@ JOBS = (
     ),
     bug(
         "failed-index-given-up",
-        "an index that has failed once is not run again, and the job waits for it",
+        "an index that has failed once is not run again, and the job never finishes",
         rewrite(CORRECT + "jobs.index_runs:JobReplicas._go_on", "retries.append(ordinal)", "pass"),
     ),
     bug(
         "parallelism-ignored",
-        "all indexes that are left are started, however many run",
+        "all remaining indexes are started, however many run",
         rewrite(
             CORRECT + "jobs.index_runs:JobReplicas._go_on", "most - taken, term)\n", "most, term)\n"
         ),
     ),
     bug(
         "complete-too-early",
-        "a job is complete when all of its indexes were started",
+        "a job is complete when all of its indexes have started",
         rewrite(
             CORRECT + "jobs.account:verdict",
             "len(counted.completed)",
@@ -47,7 +47,7 @@ JOBS = (
     ),
     bug(
         "lost-nodes-cost-retries",
-        "work that its node has lost counts as failed",
+        "work that was lost with its node counts as failed",
         rewrite(
             CORRECT + "jobs.account:verdict_on",
             "if step is None or step.to is not State.FAILED or process.reason in _OF_THE_NODE:",
@@ -56,7 +56,7 @@ JOBS = (
     ),
     bug(
         "end-written-again-and-again",
-        "the moment of the end is written anew at every look",
+        "the completion time is rewritten at every round",
         rewrite(
             CORRECT + "jobs.account:_account",
             "timestamp(now.wall_ms) if has_ended else before.completion_time",
@@ -68,13 +68,13 @@ JOBS = (
 CLOCKS = (
     bug(
         "deadline-by-the-controllers-clock",
-        "a job has missed its deadline when a controller says so, whatever its calendar shows",
+        "a job misses its deadline by the controller's clock, whatever the servers' calendars show",
         swap(COMMIT + "objects.job_times:end_refusal", lambda *_: None),
         world=CALENDARS,
     ),
     bug(
         "removed-by-the-controllers-clock",
-        "a job is over for long enough when a controller says so, whatever its calendar shows",
+        "a finished job expires by the controller's clock, whatever the servers' calendars show",
         swap(COMMIT + "objects.job_times:life_refusal", lambda *_: None),
         world=CALENDARS,
     ),
@@ -82,8 +82,8 @@ CLOCKS = (
 
 CRONS = (
     bug(
-        "blocked-by-a-moment-to-come",
-        "a moment that was written by a calendar ahead keeps a cron job from running until then",
+        "blocked-by-a-future-time",
+        "a time that was written while a calendar was ahead blocks a cron job until then",
         rewrite(
             CORRECT + "jobs.cron:_frontier",
             "known = (last_run(status, at), status.last_skipped, status.counts_from)",
@@ -99,7 +99,7 @@ CRONS = (
     ),
     bug(
         "pauses-by-the-calendar",
-        "a pause ends when the calendar says so, wherever it was set meanwhile",
+        "a pause ends by the calendar, even if the calendar was set meanwhile",
         rewrite(
             CORRECT + "pacing:MonotonicWaits.left_ms",
             "return max(0, known[1] + pause_ms - now.monotonic_ms)",
@@ -108,7 +108,7 @@ CRONS = (
     ),
     bug(
         "forbid-ignored",
-        "a run is started while the last one goes on",
+        "a run is started while the last one is active",
         rewrite(
             CORRECT + "jobs.cron:_skipped_because",
             "if stated.concurrency is Concurrency.FORBID and active:",
@@ -117,14 +117,14 @@ CRONS = (
     ),
     bug(
         "history-grows",
-        "finished runs are never cleared away",
+        "finished runs are never removed",
         rewrite(
             CORRECT + "jobs.cron:_outdated", "over[: max(0, len(over) - stated.history)]", "()"
         ),
     ),
     bug(
-        "runs-while-it-rests",
-        "a cron job that rests is started all the same, and the commit takes it",
+        "runs-while-suspended",
+        "a suspended cron job is run all the same, and the commit accepts it",
         rewrite(
             CORRECT + "jobs.cron:CronRuns.reconcile",
             "due = None if stated.suspend else last_fire",

@@ -1,9 +1,10 @@
-"""Bugs planted in the controllers that keep it so, and benign controls.
+"""Bugs planted in the controllers, and benign controls.
 
     python -m holdfast.sim mutants tests.sim.all_controllers.mutants:MUTANTS \
         --record tests/sim/all_controllers/found.json
 
-searches for each over many seeds and records which found it; the tests run each at its seed.
+searches for each over many seeds and records the seed that found it; the tests run each at its
+seed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from holdfast.sim.mutants import rewrite, swap
 from tests.sim.all_controllers.job_bugs import CLOCKS, CRONS, JOBS
 from tests.sim.all_controllers.planting import CORRECT, benign
-from tests.sim.all_controllers.told_bugs import BUDGETS, COUNTS, LISTS, PLACES, ROLLOUTS, SILENCE
+from tests.sim.all_controllers.status_bugs import BUDGETS, COUNTS, LISTS, PLACES, ROLLOUTS, SILENCE
 
 RECORDED = Path(__file__).with_name("found.json")
 
@@ -25,12 +26,12 @@ CONTROLS = (
     ),
     benign(
         "fewer-kept",
-        "one released replica of a job is kept to be looked at",
+        "one released replica of a job is kept for inspection",
         swap(CORRECT + "jobs.index_runs:RELEASED_KEPT_MAX", 1),
     ),
     benign(
         "highest-index-first",
-        "jobs begin with what was never begun, and then come back to what has failed",
+        "jobs begin with indexes that never started, and then return to those that failed",
         rewrite(
             CORRECT + "jobs.index_runs:JobReplicas._creations",
             "(*retries, *_first(fresh, room))",
@@ -38,8 +39,8 @@ CONTROLS = (
         ),
     ),
     benign(
-        "young-pictures-only",
-        "controllers do nothing on a picture that is older than 20 s",
+        "young-caches-only",
+        "controllers do nothing on a cache that is older than 20 s",
         swap(CORRECT + "controller_runner:PICTURE_AGE_MAX_MS", 20_000),
     ),
 )

@@ -1,4 +1,4 @@
-"""How bugs are planted in the controllers that keep it so, and where they are looked for."""
+"""How bugs are planted in the controllers, and in which worlds the search runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted bugs about names that pass to another machine while the first one runs on."""
+"""Planted bugs about node names that pass to another machine while the first one still runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INSTALLATIONS = (
     ),
     bug(
         "nameless-machine-goes-on",
-        "a machine that has lost its node's name does nothing about what was given up",
+        "a machine that has lost its node's name ignores that its work was given up",
         rewrite(
             AGENT + "agent:Agent._may_tend",
             "self._registration.is_after_fence or self._registration.has_lost_name",
@@ -39,7 +39,7 @@ INSTALLATIONS = (
     ),
     bug(
         "returned-work-stopped",
-        "work that outlived a fence is failed and stopped when its machine is back",
+        "work that outlived a fence is failed and stopped when its machine returns",
         rewrite(
             CORRECT + "repair:RepairController._of_earlier_life",
             "if keeps(replica) and binding.installation and",

@@ -3,7 +3,8 @@
     python -m holdfast.sim mutants tests.sim.end_to_end.mutants:MUTANTS \
         --record tests/sim/end_to_end/found.json
 
-searches for each over many seeds and records which found it; the tests run each at its seed.
+searches for each over many seeds and records the seed that found it; the tests run each at its
+seed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from holdfast.sim.mutants import rewrite, swap
 from tests.sim.end_to_end.hung_bugs import HANGING
 from tests.sim.end_to_end.installation_bugs import INSTALLATIONS
 from tests.sim.end_to_end.node_bugs import DEADLINES, LIVES
-from tests.sim.end_to_end.plane_bugs import NODES, PICTURES, WORK
+from tests.sim.end_to_end.plane_bugs import CACHES, NODES, WORK
 from tests.sim.end_to_end.planting import AGENT, CORRECT, MARKED_EARLY, OBSERVE, benign
 from tests.sim.end_to_end.tight_bugs import COUNTING, LATER_LIVES, OBSERVERS, SENDERS, WAITING
 from tests.sim.end_to_end.timing_bugs import TIMINGS
@@ -24,7 +25,8 @@ RECORDED = Path(__file__).with_name("found.json")
 CONTROLS = (
     benign(
         "acts-on-an-old-lease",
-        "a controller acts on a lease that was not acknowledged lately; the commit knows better",
+        "a controller acts on a lease that was not acknowledged lately; the commit refuses what "
+        "is stale",
         rewrite(
             CORRECT + "controller_worker:ControllerWorker.term",
             "if not self.election.is_acknowledged(now):",
@@ -33,7 +35,7 @@ CONTROLS = (
     ),
     benign(
         "lost-answers-not-read",
-        "after a lost answer the same request goes out again, under the same id, without a read",
+        "after a lost answer the same request is sent again, under the same id, without a read",
         rewrite(
             CORRECT + "controller_worker:ControllerWorker.written",
             "return subject(request)",
@@ -48,7 +50,7 @@ CONTROLS = (
     ),
     benign(
         "marked-early",
-        "nodes are marked after one and a half renewals were missed: nothing rests on late marks",
+        "nodes are marked after one and a half missed renewals: safety does not rest on late marks",
         MARKED_EARLY,
     ),
     benign(
@@ -58,12 +60,12 @@ CONTROLS = (
     ),
     benign(
         "looks-less-often-than-it-renews",
-        "a standby looks at a lease twice in its life",
+        "a standby reads a lease twice in its duration",
         swap(OBSERVE + "leader_election:LOOKS_PER_LEASE", 2),
     ),
     benign(
         "fewer-starts-at-once",
-        "an agent starts two pieces of work at a time",
+        "an agent starts two attempts at a time",
         swap(AGENT + "replica_workers:LAUNCHES_MAX", 2),
     ),
 )
@@ -73,7 +75,7 @@ MUTANTS = (
     *LIVES,
     *NODES,
     *WORK,
-    *PICTURES,
+    *CACHES,
     *COUNTING,
     *OBSERVERS,
     *LATER_LIVES,

@@ -1,4 +1,4 @@
-"""Planted bugs on the node: in the agent, in what the shim must do, and in what servers tell it."""
+"""Planted bugs on the node: in the agent, in the shim, and in the answers of servers to it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from holdfast.sim.worlds.end_to_end.simulated_shim import Shim
 from tests.sim.end_to_end.planting import AGENT, COMMIT, MARKED_EARLY, SHIM, bug
 
 
-def _extend_whatever(shims: Processes, cell: Cell, effect: Extend) -> None:
-    for held in shims.table(cell.host).values():
+def _extend_always(self: Processes, cell: Cell, effect: Extend) -> None:
+    """A method in place of `Processes._extend` that extends also what is being stopped."""
+    for held in self.table(cell.host).values():
         if held.shim.deadline_ms is not None and held.is_running:
             held.shim = Shim(effect.deadline_ms, held.shim.grace_ms)
-            shims._world.timers.cancel(cell.host, held.death)
-            shims._arm(cell.host, held)
+            self._world.timers.cancel(cell.host, held.death)
+            self._arm(cell.host, held)
 
 
 DEADLINES = (
@@ -36,7 +37,7 @@ DEADLINES = (
     ),
     bug(
         "deadline-ignored-by-the-shim",
-        "the alarm of the deadline sounds and nobody stops the work",
+        "the deadline's alarm fires and the work is not stopped",
         rewrite(
             SHIM + "_strike",
             "if not held.is_running:",
@@ -45,12 +46,12 @@ DEADLINES = (
     ),
     bug(
         "stopping-taken-back",
-        "a renewal that arrives while work is being stopped lets it run on",
-        swap(SHIM + "_extend", _extend_whatever),
+        "a renewal that arrives while work is being stopped lets it continue",
+        swap(SHIM + "_extend", _extend_always),
     ),
     bug(
         "renewed-without-reading",
-        "a server answers renewals from what it read of the node the first time",
+        "a server answers renewals from its first read of the node",
         rewrite(
             COMMIT + "heartbeat_intake:Renewals._renewed",
             "read = self._by_node.get(renew.node)",
@@ -75,14 +76,14 @@ DEADLINES = (
 LIVES = (
     bug(
         "nothing-adopted",
-        "an agent that starts takes no account of what its predecessor left running",
+        "an agent that starts ignores what its predecessor left running",
         rewrite(
             AGENT + "replica_workers:ReplicaWorkers.take_inventory", "in inventory.items:", "in ():"
         ),
     ),
     bug(
         "status-before-start",
-        "a replica is said to run when its start is asked for",
+        "a replica is reported Running when its start is requested",
         rewrite(
             AGENT + "next_step:_begin",
             "case WorkPhase.RUNNING:",
@@ -91,7 +92,7 @@ LIVES = (
     ),
     bug(
         "released-before-the-exit",
-        "work counts as stopped as soon as it was told to",
+        "work counts as stopped as soon as its stop was requested",
         rewrite(
             AGENT + "next_step:stop",
             "return Halt(attempt, grace_ms) if grace_ms < work.halt_grace_ms else Wait()",
@@ -99,8 +100,8 @@ LIVES = (
         ),
     ),
     bug(
-        "exit-told-too-early",
-        "a shim tells that the work has exited when it has sent it the signal",
+        "exit-reported-too-early",
+        "a shim reports the exit of the work when it has sent the signal",
         rewrite(
             SHIM + "_signal",
             "stubborn = self._is",

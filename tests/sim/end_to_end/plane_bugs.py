@@ -1,4 +1,4 @@
-"""Planted bugs in the plane: controllers, their pictures, and the commit that backs them."""
+"""Planted bugs in the plane: controllers, their caches, and the commit that checks them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NODES = (
     ),
     bug(
         "marks-never-cleared",
-        "a node that is heard again keeps its mark, and is not fenced either",
+        "a node whose heartbeats return keeps its mark, and is not fenced either",
         rewrite(
             CORRECT + "nodes.controller:NodesController._due",
             "return self._fence(view, node, timing, is_heard, now_ms)",
@@ -28,7 +28,7 @@ NODES = (
     ),
     bug(
         "same-life-after-a-fence",
-        "a fenced node comes back without a new life",
+        "a fenced node returns without a new incarnation",
         rewrite(
             COMMIT + "lifecycle.node_requests:_returned",
             "incarnation=old.status.incarnation + 1",
@@ -40,7 +40,7 @@ NODES = (
 WORK = (
     bug(
         "repaired-before-the-fence",
-        "work on a marked node is declared gone, and the commit does not ask for a fence either",
+        "work on a marked node is declared gone, and the commit does not require a fence either",
         swap(CORRECT + "repair:_GONE", (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)),
         rewrite(
             COMMIT + "lifecycle.transition_proofs:_fence_refusal",
@@ -50,7 +50,7 @@ WORK = (
     ),
     bug(
         "replaced-when-unknown",
-        "a replica that nobody hears of is replaced at once",
+        "a replica in state Unknown is replaced at once",
         rewrite(
             MODEL + "placement.vacancy:vacates",
             "return state is State.RELEASED",
@@ -59,7 +59,7 @@ WORK = (
     ),
     bug(
         "replaced-when-stopping",
-        "a replica is replaced as soon as it was told to stop",
+        "a replica is replaced as soon as its stop was requested",
         rewrite(
             MODEL + "placement.vacancy:vacates",
             "return state is State.RELEASED",
@@ -68,7 +68,7 @@ WORK = (
     ),
     bug(
         "new-name-after-a-lost-answer",
-        "every try to make a replica has a name of its own",
+        "every try to create a replica uses a name of its own",
         rewrite(
             CORRECT + "workload.replica_creation:ReplicaCreation.create",
             "incarnation = self._reached.get(workload.metadata.uid, {}).get(ordinal, -1) + 1",
@@ -76,13 +76,13 @@ WORK = (
         ),
     ),
     bug(
-        "nobody-repairs",
-        "work whose node was fenced is left to itself",
+        "fenced-work-not-repaired",
+        "work whose node was fenced is never repaired",
         swap(CORRECT + "repair:RepairController._ended", lambda *_: ReconcilePlan()),
     ),
     bug(
-        "evicted-for-ever",
-        "what is too much is not stopped",
+        "surplus-not-stopped",
+        "surplus replicas are not stopped",
         rewrite(
             CORRECT + "workload.services:_stops",
             "yield from stop(replica, Cause.SCALE_DOWN, term)",
@@ -91,15 +91,15 @@ WORK = (
     ),
 )
 
-PICTURES = (
+CACHES = (
     bug(
         "expired-is-resumed",
-        "a stream whose history is gone is opened again where it was",
+        "a stream whose history has expired is opened again at its old revision",
         rewrite(OBSERVE + "cache:Cache._ended", "informer.reflector.must_list = True", "pass"),
     ),
     bug(
         "silent-streams-kept",
-        "a stream that tells nothing any more is waited for",
+        "a stream that has gone silent is never given up",
         rewrite(
             OBSERVE + "cache:Cache._woken", "elif now_ms >= informer.gives_up_ms:", "elif False:"
         ),
@@ -111,7 +111,7 @@ PICTURES = (
     ),
     bug(
         "history-skipped",
-        "a server that starts lists the objects of a while ago and follows the store from now on",
+        "a server that starts lists objects of an older revision and follows the store from now on",
         rewrite(
             OBSERVE + "watch_hub:WatchHub._loaded",
             "self._entry_table, self._revision = entry_table, page.revision",

@@ -1,4 +1,4 @@
-"""How bugs are planted in the end-to-end world, and where they are looked for."""
+"""How bugs are planted in the end-to-end world, and in which worlds the search runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROPOSE = "holdfast.propose."
 SHIM = "holdfast.sim.worlds.end_to_end.process_table:Processes."
 
 # A mark comes long after the last renewal, which hides mistakes about the end of work. Safety must
-# not rest on that, so some bugs are looked for where marks come early; alone that does no harm.
+# not rest on that, so the search for some bugs uses early marks; alone they do no harm.
 MARKED_EARLY = swap(CORRECT + "nodes.controller:MARK_AFTER_HALF_PERIODS", 3)
 
 

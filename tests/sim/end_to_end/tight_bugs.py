@@ -1,4 +1,4 @@
-"""Planted bugs that come to light where it is tight: in time, in room, or in news."""
+"""Planted bugs that show with too little time, too little capacity, or lost watch events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.sim.end_to_end.planting import (
 
 
 def _blind_to_drift(timing: FenceTiming) -> int:
-    """The law of fencing as somebody would write it who takes all clocks for right."""
+    """The law of fencing without the term for clock drift."""
     running = timing.ack_window_ms + timing.self_stop_after_ms + timing.grace_ms
     return running + timing.kill_bound_ms + timing.margin_ms
 
@@ -42,13 +42,13 @@ COUNTING = (
     ),
     bug(
         "deadline-not-checked-before-exec",
-        "the shim starts work without a look at the deadline: whoever slept starts it late",
+        "the shim starts work without a look at the deadline: after a pause it starts it late",
         rewrite(SHIM + "_exec", "held.shim.is_late(self._now_ms(host))", "False"),
         world=TIGHT,
     ),
     bug(
         "fence-without-drift",
-        "the fence does not count on clocks that run wrong",
+        "the fence does not allow for clock drift",
         swap(MODEL + "fence:fence_after_min_ms", _blind_to_drift),
         world=SKEWED,
     ),
@@ -64,7 +64,7 @@ COUNTING = (
     ),
     bug(
         "countdown-by-the-calendar",
-        "a new controller goes on with the countdown of a fence where the mark's date says it is",
+        "a new controller resumes the countdown of a fence by the date of the mark",
         rewrite(
             CORRECT + "nodes.controller:NodesController.reconcile",
             "self._sees_mark(node, now_ms)",
@@ -76,7 +76,7 @@ COUNTING = (
     ),
     bug(
         "countdown-not-restarted",
-        "a controller that finds a mark takes its countdown for over: its predecessor has waited",
+        "a controller that finds a mark assumes that its predecessor has waited",
         rewrite(
             CORRECT + "nodes.controller:NodesController._sees_mark",
             "(mark.number, now_ms)",
@@ -95,7 +95,7 @@ OBSERVERS = (
     ),
     bug(
         "fresh-server-believed",
-        "whom a server that has just started did not hear counts as silent",
+        "nodes without a heartbeat at a server that has just started count as silent",
         rewrite(
             CORRECT + "nodes.silence:NodeSilence._take_report",
             "server.blind_until_ms = max(server.blind_until_ms, since_ms)",
@@ -108,13 +108,13 @@ OBSERVERS = (
 LATER_LIVES = (
     bug(
         "registered-before-the-end",
-        "a node begins its new life while work of the old one is being stopped",
+        "a node begins its new incarnation while work of the old one is being stopped",
         rewrite(AGENT + "agent:Agent._enter", "if self._workers.has_strays:", "if False:"),
         world=TIGHT,
     ),
     bug(
         "old-life-adopted",
-        "work of an earlier life of the node is looked after like any other",
+        "work of an earlier incarnation of the node is treated like any other",
         rewrite(
             AGENT + "next_step:next_step",
             "if view.life is None or here != view.life:",
@@ -125,7 +125,7 @@ LATER_LIVES = (
     ),
     bug(
         "restarted-before-the-exit",
-        "work that is ill is started again as soon as it was told to stop",
+        "ill work is started again as soon as its stop was requested",
         rewrite(
             AGENT + "replica_workers:ReplicaWorkers._take_step",
             "self._halt(work, step, out)",
@@ -140,7 +140,7 @@ LATER_LIVES = (
     ),
     bug(
         "adopted-by-pid",
-        "after a reboot another process has the number of the work, and is taken for it",
+        "after a reboot another process has the PID of the work, and is taken for it",
         rewrite(
             SHIM + "_report_inventory",
             "held.is_running,\n",
@@ -152,14 +152,14 @@ LATER_LIVES = (
 
 WAITING = (
     bug(
-        "news-never-missed",
-        "nobody looks whether news were lost: there is no resync",
+        "lost-events-not-found",
+        "lost watch events are never found: there is no resync",
         rewrite(OBSERVE + "cache:Cache._next_resync_ms", "return ", "return 10**9 + "),
         world=LOSSY,
     ),
     bug(
         "last-comes-first",
-        "of those that ask for the same the youngest is served first",
+        "of replicas that ask for the same the youngest is placed first",
         rewrite(
             PROPOSE + "queue.scheduling_queue:SchedulingQueue._line_up",
             "line.append((entry.ticket, entry.key))",
@@ -169,7 +169,7 @@ WAITING = (
     ),
     bug(
         "assumed-for-ever",
-        "a place that was assumed to be taken is never given up",
+        "an assumed binding is never given up",
         swap(PROPOSE + "binder:Binder._give_up", lambda *_: None),
         world=CROWDED,
     ),
@@ -178,13 +178,13 @@ WAITING = (
 SENDERS = (
     bug(
         "reserved-for-ever",
-        "nobody gives back a place that was reserved and not come for",
+        "an expired reservation is never given back",
         swap(CORRECT + "repair:RepairController._reserved", lambda *_: ReconcilePlan()),
         world=TIGHT,
     ),
     bug(
         "bound-elsewhere-after-a-lost-answer",
-        "a bind without an answer is given up for another node, and the commit takes both",
+        "a bind without an answer is given up for another node, and the commit accepts both",
         rewrite(
             PROPOSE + "bind_operation:outcome_of_bind",
             "    return BindOutcome.UNKNOWN\n",

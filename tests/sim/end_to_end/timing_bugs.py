@@ -8,7 +8,7 @@ from tests.sim.end_to_end.planting import AGENT, LOWERED, MODEL, RETIMED, bug
 TIMINGS = (
     bug(
         "fenced-by-present-settings",
-        "a fence waits for what the servers' present settings demand, whatever work was given",
+        "a fence waits for what the servers' present settings demand, whatever timing the work has",
         rewrite(
             MODEL + "fence:fence_wait_ms",
             "return timing.fence_after_ms if held is None else greatest_timing(held, timing)"
@@ -19,7 +19,7 @@ TIMINGS = (
     ),
     bug(
         "running-shims-forgotten",
-        "an agent says that shorter times hold while shims that run grant a longer grace",
+        "an agent reports shorter times while running shims still grant a longer grace",
         rewrite(
             AGENT + "replica_workers:ReplicaWorkers.grace_held_ms", "return max(held)", "return 0"
         ),

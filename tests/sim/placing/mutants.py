@@ -1,7 +1,9 @@
-"""Bugs planted in what places work, looked for in the placing world.
+"""Bugs planted in placement.
 
     python -m holdfast.sim mutants tests.sim.placing.mutants:MUTANTS \
         --record tests/sim/placing/found.json
+
+searches for each in the placing world and records the seed that found it.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ OBSERVE = "holdfast.observe."
 PROPOSE = "holdfast.propose."
 
 
-# Quotas are not asked before anything is sent, so that the commit refuses for them.
-UNASKED = swap(PROPOSE + "queue.quota_usage:QuotaUsage.room", lambda *asked: (asked[-1], None))
+# The scheduler does not check quotas before it binds, so that the commit refuses for them.
+UNCHECKED_QUOTA = swap(
+    PROPOSE + "queue.quota_usage:QuotaUsage.room", lambda *asked: (asked[-1], None)
+)
 
 
 def _bug(name: str, mistake: str, *plants: Plant) -> Mutant:
@@ -34,43 +38,44 @@ def _bug(name: str, mistake: str, *plants: Plant) -> Mutant:
 MUTANTS = (
     _bug(
         "refused-and-forgotten",
-        "whoever was refused a node is never looked at again",
+        "a replica that was refused a node is never tried again",
         swap(PROPOSE + "queue.scheduling_queue:SchedulingQueue.again", lambda *_: None),
         # The proposal does not look at gates, so that it is refused often.
         swap(PROPOSE + "filters.readiness:_CODES", np.zeros(64, np.uint8)),
     ),
     _bug(
         "never-woken",
-        "whoever waits is never given another turn",
+        "a waiting replica is never tried again",
         swap(PROPOSE + "queue.scheduling_queue:SchedulingQueue.wake", lambda *_: None),
     ),
     _bug(
-        "no-words",
-        "nobody writes down why a replica waits",
+        "no-pending-reason",
+        "no scheduler writes why a replica waits",
         swap(PROPOSE + "queue.pending_reasons:Notices.say", lambda *_: None),
     ),
     _bug(
         "quota-retried-hotly",
-        "whoever is refused for quota tries another node at once",
+        "a replica that is refused for quota is tried on another node at once",
         swap(PROPOSE + "binder:reaction_to", lambda _reason: RefusalReaction.ANOTHER_NODE),
         swap(PROPOSE + "binder:CONFLICTS_MAX", 1_000_000),
-        UNASKED,
+        UNCHECKED_QUOTA,
     ),
     _bug(
         "pauses-do-not-grow",
-        "whoever was refused pauses for a moment, however often",
+        "a refused replica pauses for a moment, however often it was refused",
         swap(PROPOSE + "queue.scheduling_queue:BACKOFF_MAX_MS", 200),
         swap(PROPOSE + "binder:reaction_to", lambda _reason: RefusalReaction.PAUSE),
-        UNASKED,
+        UNCHECKED_QUOTA,
     ),
     _bug(
         "quota-never-given-back",
-        "what a tenant gave back stays used in the picture of its quota",
+        "what a tenant released stays used in the scheduler's copy of its quota",
         rewrite(PROPOSE + "queue.quota_usage:QuotaUsage._put", "self._add(old, -1)", "pass"),
     ),
     Mutant(
         "first-in-line-takes-the-turn",
-        "quota that was given back wakes the first sort that waits for it, whether it fits or not",
+        "released quota wakes the first equivalence class that waits for it, whether it fits or "
+        "not",
         PROMPT,
         (
             rewrite(
@@ -82,12 +87,12 @@ MUTANTS = (
     ),
     _bug(
         "assumed-for-ever",
-        "a place is assumed to be taken until somebody says otherwise",
+        "an assumed binding is kept until an event ends it",
         swap(PROPOSE + "binder:Binder._give_up", lambda *_: None),
     ),
     _bug(
         "no-resync",
-        "neither the picture nor the queue is ever compared with what there is",
+        "neither the cache nor the queue is ever compared with the store",
         rewrite(OBSERVE + "cache:Cache._next_resync_ms", "return ", "return 10**9 + "),
         rewrite(
             PROPOSE + "scheduler:Scheduler._resync",
@@ -97,7 +102,7 @@ MUTANTS = (
     ),
     _bug(
         "lease-never-renewed-again",
-        "whoever got no answer about its lease does not ask again",
+        "a scheduler that got no answer about its lease does not ask again",
         rewrite(
             OBSERVE + "leader_election:LeaderElection.answered",
             "self._waiting = False",
@@ -106,48 +111,48 @@ MUTANTS = (
     ),
     _bug(
         "gates-ignored",
-        "phase, cordon and drain of a node are not looked at",
+        "phase, cordon and drain of a node are ignored",
         swap(MODEL + "placement.placement_rules:gate_refusal", lambda _gate: None),
         swap(PROPOSE + "filters.readiness:_CODES", np.zeros(64, np.uint8)),
     ),
     _bug(
         "residency-ignored",
-        "work goes where its data may not",
+        "work is placed outside its data residency",
         swap(MODEL + "placement.placement_rules:residency_refusal", lambda *_: None),
     ),
     _bug(
         "isolation-ignored",
-        "work goes to nodes that keep tenants less far apart than it asks",
+        "work is placed on nodes with weaker isolation than it requests",
         swap(MODEL + "placement.placement_rules:isolation_refusal", lambda *_: None),
     ),
     _bug(
         "neighbours-ignored",
-        "a node that keeps tenants apart by nothing takes work of several",
+        "a node without tenant isolation takes work of several tenants",
         swap(MODEL + "placement.placement_rules:neighbour_refusal", lambda *_: None),
     ),
     _bug(
         "taints-ignored-by-the-commit",
-        "a taint that the proposal has not seen is not looked at by the commit",
+        "the commit ignores a taint that the proposal has not seen",
         swap(MODEL + "placement.placement_rules:taint_refusal", lambda *_: None),
     ),
     _bug(
         "devices-shared",
-        "the owners of a device are not looked at",
+        "the owners of a device are ignored",
         swap(MODEL + "ledger:DeviceSlot.left", property(lambda _slot: 1000)),
     ),
     _bug(
         "nodes-overfull",
-        "what is taken of a node is not looked at by the commit",
+        "the commit ignores what is already used on a node",
         rewrite(MODEL + "placement.fit:shortage", "units <= free", "True"),
     ),
     _bug(
         "quota-ignored",
-        "no limit of a tenant or its cohort counts",
+        "no limit of a tenant or its cohort applies",
         swap(MODEL + "allowance:quota_refusal", lambda *_: None),
     ),
     _bug(
         "release-keeps-the-node",
-        "what is released stays taken",
+        "released capacity stays used",
         rewrite(
             COMMIT + "ledgers.charges:release_binding",
             "return_node(draft, binding.node, held, replica)",
@@ -161,19 +166,19 @@ MUTANTS = (
     ),
     _bug(
         "room-never-seen",
-        "what a replica leaves behind on a node is not seen as free",
+        "capacity that a replica releases on a node is not seen as free",
         rewrite(
             PROPOSE + "feasibility.fleet:Fleet._put", "self.columns.take(site.row, old, -1)", "pass"
         ),
     ),
     _bug(
         "pauses-never-end",
-        "whoever pauses is never given another turn",
+        "a replica in back-off is never tried again",
         swap(PROPOSE + "queue.scheduling_queue:SchedulingQueue._end_pauses", lambda *_: None),
     ),
     _bug(
         "assumption-counts-on",
-        "what was assumed to be taken stays counted on its node when that is given up",
+        "an assumed use stays counted on its node when the bind is given up",
         rewrite(
             PROPOSE + "feasibility.fleet:Fleet.unassume",
             "self._assumed_at(site, uid, assumed.held, -1)",
@@ -182,7 +187,7 @@ MUTANTS = (
     ),
     _bug(
         "looks-once",
-        "a look at what became of a bind is not repeated when it fails",
+        "a failed read of the outcome of a bind is not repeated",
         rewrite(
             PROPOSE + "binder:Binder.answered",
             "self._rest(course, BindPhase.TO_LOOK, course.looks, now, rng)",
@@ -191,7 +196,7 @@ MUTANTS = (
     ),
     _bug(
         "lost-and-left",
-        "a bind whose answer was lost, and that has not happened, is left at that",
+        "a bind whose answer was lost, and that did not happen, is not repeated",
         rewrite(
             PROPOSE + "binder:Binder._absent",
             "until_ms = self._rest(course, BindPhase.TO_SEND, course.sends, now, rng)",

@@ -1,7 +1,9 @@
-"""Bugs planted in how damaged records and other versions are dealt with.
+"""Bugs planted in the handling of damaged records and other versions.
 
     python -m holdfast.sim mutants tests.sim.versions.mutants:MUTANTS \
         --record tests/sim/versions/found.json
+
+searches for each in its world and records the seed that found it.
 """
 
 from __future__ import annotations
@@ -20,18 +22,18 @@ def _bug(name: str, mistake: str, *plants: Plant, world: str = ROT) -> Mutant:
     return Mutant(name, mistake, world, plants)
 
 
-# What nothing raises: the handler that is there is as if it were not.
+# Nothing raises this, which disables the handler that it replaces.
 _NEVER = "except ZeroDivisionError as error:"
 
 DAMAGED = (
     _bug(
         "server-ends-on-a-bad-record",
-        "a decision that meets a record it cannot read stops the server, not the one request",
+        "a decision that reads a damaged record stops the server, not the one request",
         rewrite(COMMIT + "authority:_ruling", "except BROKEN as error:", _NEVER),
     ),
     _bug(
         "refused-and-not-in-quarantine",
-        "a request is refused for a bad record, and nobody is told of the record",
+        "a request is refused for a damaged record, and the record is not put into quarantine",
         rewrite(
             COMMIT + "authority:Authority._quarantine",
             "if request is not None and",
@@ -40,7 +42,7 @@ DAMAGED = (
     ),
     _bug(
         "stream-ends-at-a-bad-object",
-        "one object that a component cannot read ends the stream of all objects of its kind",
+        "one object that a component cannot decode ends the stream of all objects of its kind",
         rewrite(
             OBSERVE + "watch_events:_change", "except msgspec.ValidationError as error:", _NEVER
         ),
@@ -52,7 +54,7 @@ LEDGERS = "holdfast.sim.worlds.versions.ledgers:LEDGERS"
 RECOUNTED = (
     _bug(
         "recount-forgets-what-stops",
-        "a recount takes what is being stopped for gone, and its charges are given out again",
+        "a recount treats what is being stopped as gone, and its charges are given out again",
         rewrite(
             COMMIT + "ledgers.ledger_sums:binding_of",
             "is State.RELEASED",
@@ -62,13 +64,13 @@ RECOUNTED = (
     ),
     _bug(
         "given-out-in-quarantine",
-        "a ledger that disagrees with its objects goes on giving out",
+        "a ledger that disagrees with its objects is still charged",
         swap(COMMIT + "quarantine_repair:_close", lambda _draft, _key: None),
         world=LEDGERS,
     ),
     _bug(
         "bad-ledger-waited-for",
-        "a scheduler is told that a record is wrong, and not that its node takes nothing",
+        "a scheduler learns that a record is damaged, and not that its node takes nothing",
         rewrite(COMMIT + "quarantine_repair:Doubt.refusal", "reason or self.reason", "self.reason"),
         world=LEDGERS,
     ),
@@ -79,7 +81,7 @@ MIXED = "holdfast.sim.worlds.versions.mixed:MIXED"
 VERSIONS = (
     _bug(
         "unknown-field-dropped",
-        "a server that rewrites a record drops what it does not know of it",
+        "a server that rewrites a record drops the fields that it does not know",
         rewrite(
             COMMIT + "draft:View.rewritten_bytes",
             "return data if seen.is_known else with_unknown(type(value), seen.data, data)",
@@ -89,7 +91,7 @@ VERSIONS = (
     ),
     _bug(
         "own-write-taken-for-known",
-        "what a server has put back into a record is forgotten when it writes the record again",
+        "what a server has put back into a record is lost when it writes the record again",
         rewrite(
             COMMIT + "draft:CommitGroup.record_commit",
             "is_known=key not in foreign",
@@ -136,7 +138,8 @@ RAISED = "holdfast.sim.worlds.versions.raised:RAISED"
 FORMATS = (
     _bug(
         "format-not-compared",
-        "a server goes by the format that it read when it started, and writes on when it is raised",
+        "a server goes by the format that it read at its start, and keeps writing when it is "
+        "raised",
         rewrite(
             COMMIT + "authority:Authority._rest_on_format",
             "group.compares[_FORMAT] = seen.modified if seen is not None else ABSENT",

@@ -48,7 +48,7 @@ class ComponentTap:
             if fact is not None:
                 effects = [StateFact(fact), *effects]
         elif kind is Ended and isinstance(stimulus.body, Expired):
-            effects = [StateFact(ServerOutcome("list begun anew after Expired")), *effects]
+            effects = [StateFact(ServerOutcome("list restarted after Expired")), *effects]
         for effect in effects:
             if type(effect) is Ask:
                 self._asked[effect.call] = effect

@@ -1,4 +1,4 @@
-"""Planted bugs about services and one per node, and about what is told of work."""
+"""Planted bugs about services, per-node work, rollouts, and the status of work."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.sim.authority.planting import handler
 PLACES = (
     bug(
         "two-on-one-node",
-        "one per node is made for a node that has one, if that one does not run yet, and the "
-        "commit does not look at who has the place",
+        "a per-node replica is created for a node that has one, if that one does not run yet, and "
+        "the commit does not check which replica has the place",
         rewrite(
             CORRECT + "workload.each_node:PerNodeReplicas.reconcile",
             "not all(vacates(it) for it in lives)",
@@ -23,7 +23,7 @@ PLACES = (
     ),
     bug(
         "any-node-will-do",
-        "one per node is made without asking for its node",
+        "a per-node replica is created without a selector for its node",
         rewrite(
             CORRECT + "workload.each_node:pinned",
             "{**placement.node_selector, NODE_LABEL: node}",
@@ -32,7 +32,7 @@ PLACES = (
     ),
     bug(
         "predecessors-kept",
-        "a replica that was replaced is never cleared away",
+        "a replica that was replaced is never removed",
         rewrite(CORRECT + "workload.services:_stops", "yield removal(replica)", "pass"),
     ),
 )
@@ -40,7 +40,7 @@ PLACES = (
 LISTS = (
     bug(
         "serving-before-listed",
-        "a replica serves as soon as it is ready, whether or not anybody can know where",
+        "a replica serves as soon as it is ready, whether or not an endpoint list has it",
         rewrite(
             CORRECT + "endpoints:_serving",
             "published.get(entry.replica) == entry",
@@ -48,8 +48,8 @@ LISTS = (
         ),
     ),
     bug(
-        "who-leaves-stays-listed",
-        "a list only grows",
+        "stopped-replica-stays-listed",
+        "an endpoint list only grows",
         rewrite(
             CORRECT + "endpoints:_is_ready",
             "return is_wanted and status.state is State.RUNNING and status.stage in _READY",
@@ -60,8 +60,8 @@ LISTS = (
 
 COUNTS = (
     bug(
-        "nobody-counts-the-ready",
-        "what runs is not counted",
+        "ready-not-counted",
+        "running replicas are not counted as ready",
         rewrite(
             CORRECT + "status:counted",
             "if it.status.state is State.RUNNING and not _is_cut_off(it, silent)",
@@ -73,7 +73,7 @@ COUNTS = (
 SILENCE = (
     bug(
         "silent-counts-as-ready",
-        "what was ready when its node was last heard is counted as ready",
+        "a replica that was ready at the last heartbeat of its node is counted as ready",
         swap(CORRECT + "status:_is_cut_off", lambda *_: False),
         world=DARK,
     ),
@@ -81,8 +81,9 @@ SILENCE = (
 
 ROLLOUTS = (
     bug(
-        "at-work-again-stopped-for-free",
-        "what was idle when a rollout looked is stopped for free, though it is at work again",
+        "available-again-stopped-for-free",
+        "a replica that was unavailable when a rollout looked is stopped for free, though it is "
+        "available again",
         handler(
             ask.Evict,
             COMMIT + "lifecycle.evict:evict",
@@ -93,7 +94,7 @@ ROLLOUTS = (
     ),
     bug(
         "all-places-at-once",
-        "a rollout begins all places at once, and stops whoever is there",
+        "a rollout begins all places at once, and stops every replica there",
         rewrite(
             CORRECT + "rollout.widening:widened",
             "room = missing + status.surge - lag",
@@ -103,7 +104,7 @@ ROLLOUTS = (
     ),
     bug(
         "old-ones-stay",
-        "a rollout sets its targets and stops nobody",
+        "a rollout sets its targets and stops no replica",
         rewrite(CORRECT + "rollout.widening:to_stop", "elif spare > 0:", "elif False:"),
     ),
 )
@@ -111,12 +112,12 @@ ROLLOUTS = (
 BUDGETS = (
     bug(
         "released-is-not-missed",
-        "a place of a service counts as well served as soon as its replica is released",
+        "a place of a service counts as available as soon as its replica is released",
         rewrite(MODEL + "placement.disruption:is_missing", "of is WorkloadType.SERVICE", "False"),
     ),
     bug(
         "budget-not-asked",
-        "neither the drain nor the commit asks how many may be missing",
+        "neither the drain nor the commit checks how many may be unavailable",
         swap(CORRECT + "drain:DisruptionRoom.take", lambda _room, _replica: True),
         swap(MODEL + "placement.disruption:disruption_refusal", lambda *_, **__: None),
     ),
