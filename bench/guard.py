@@ -21,8 +21,8 @@ from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subjec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.transaction import Record
-from tests.unit.host.api.held_loop import held_loop
-from tests.unit.host.api.test_loop_holds import HOLD_MAX, ONE, REQUESTS
+from tests.unit.host.api.metered_server import metered_server
+from tests.unit.host.api.test_app_loop_turns import HOLD_MAX, ONE, REQUESTS
 
 FEW_BINDINGS, MANY_BINDINGS = 10, 1_000
 GROUPS_MAX = 64
@@ -77,7 +77,7 @@ def authorise() -> None:
 
 def hold() -> None:
     """The longest turn of a server's event loop while it answers each of the expensive requests."""
-    with held_loop(OBJECTS) as served:
+    with metered_server(OBJECTS) as served:
         bare_s = min(served.bare_s(ONE) for _ in range(3))
         for name, request in REQUESTS.items():
             held_s = served.held_s(partial(served.send, *request))

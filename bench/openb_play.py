@@ -138,7 +138,7 @@ def _expecting(mix: Mix) -> SchedulerPolicy:
         )
         for typical in mix
     )
-    return SchedulerPolicy(ObjectMeta(name="told"), spec=SchedulerPolicySpec(demands=demands))
+    return SchedulerPolicy(ObjectMeta(name="given"), spec=SchedulerPolicySpec(demands=demands))
 
 
 def _node(index: int, node: TraceNode) -> Node:
