@@ -169,7 +169,7 @@ class Story:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_the_authority_is_replaced_under_load_and_nobody_notices(
+def test_the_authority_is_replaced_under_load_without_an_error(
     tmp_path: Path, cluster: EtcdCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No request fails, no work restarts and no node is doubted; who holds only the old authority

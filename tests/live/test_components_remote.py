@@ -420,7 +420,7 @@ def test_silence_ends_within_the_time_that_was_given(tmp_path: Path) -> None:
     play(story())
 
 
-def test_a_machine_that_speaks_for_somebody_it_was_not_given_stops(tmp_path: Path) -> None:
+def test_a_machine_that_uses_an_identity_it_was_not_given_stops(tmp_path: Path) -> None:
     """That is a bug of ours, and never a request under another name. [A9]"""
 
     async def story() -> None:

@@ -77,7 +77,7 @@ async def all_stay_ready(plane: WholePlane, server: str) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.xdist_group("plane-etcd")
-def test_a_name_for_two_servers_serves_everybody_when_one_of_them_is_gone(tmp_path: Path) -> None:
+def test_a_name_for_two_servers_serves_all_clients_when_one_of_them_is_gone(tmp_path: Path) -> None:
     """Agents, a scheduler and controllers are given the name alone, and so are commands. Logs and
     decisions are found at either server. [C7.5]
     """

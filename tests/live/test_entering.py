@@ -114,7 +114,7 @@ def test_it_ends_with_the_work(tmp_path: Path, isolation: str) -> None:
     play(story())
 
 
-def test_it_ends_with_whoever_asked_for_it_and_so_does_all_it_started(tmp_path: Path) -> None:
+def test_it_ends_with_its_caller_and_so_does_all_it_started(tmp_path: Path) -> None:
     async def story() -> None:
         async with workshop(tmp_path / "replicas", "session") as one:
             attempt = await one.launched(command("exec sleep 60"))

@@ -159,7 +159,7 @@ def test_the_holder_dies_or_hangs_and_the_other_goes_on_without_losing_anything(
     asyncio.run(_play(story, Pair(tmp_path, cluster, f"/{how.name}/")))
 
 
-def test_nobody_but_a_server_may_forward(tmp_path: Path, cluster: EtcdCluster) -> None:
+def test_only_a_server_may_forward(tmp_path: Path, cluster: EtcdCluster) -> None:
     body = encode_forward(
         Forward(Identity("ann", (who.ADMINS,)), Remove("tenants", "", NS, force=True))
     )

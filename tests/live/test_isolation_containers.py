@@ -265,7 +265,7 @@ def test_the_ports_of_a_container_are_published_on_the_node(plant: Plant) -> Non
     plant.run(story)
 
 
-def test_who_publishes_a_container_s_ports_is_charged_to_the_container(plant: Plant) -> None:
+def test_the_publisher_of_a_container_s_ports_is_charged_to_the_container(plant: Plant) -> None:
     """For processor and memory, as all that is in it."""
 
     async def story(one: Workshop) -> None:

@@ -143,7 +143,7 @@ def test_two_tokens_for_any_node_do_not_make_one_node_of_two_machines(tmp_path: 
     play(tmp_path, story)
 
 
-def test_a_token_that_is_wrong_old_revoked_or_for_another_node_lets_nobody_in(
+def test_a_token_that_is_wrong_old_revoked_or_for_another_node_is_refused(
     tmp_path: Path,
 ) -> None:
     """Who knows the secret hears what is wrong; who does not hears one sentence. [B5]"""
@@ -180,7 +180,7 @@ def test_a_token_that_is_wrong_old_revoked_or_for_another_node_lets_nobody_in(
     play(tmp_path, story)
 
 
-def test_a_token_for_any_node_takes_nobodys_place(tmp_path: Path) -> None:
+def test_a_token_for_any_node_replaces_no_node(tmp_path: Path) -> None:
     """A node that is known joins again only with a token of its own name."""
 
     async def story(plane: PlaneProcess, folder: Path) -> None:

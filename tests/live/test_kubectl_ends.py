@@ -164,7 +164,7 @@ def test_wait_sees_a_field_reach_its_value(kubectl: Kubectl) -> None:
             lines.until("condition met")
 
 
-def test_somebody_without_rights_is_told_so(
+def test_a_caller_without_rights_gets_that_answer(
     kubectl: Kubectl, plane: PlaneProcess, tmp_path: Path
 ) -> None:
     issued = CertificateAuthority.open(plane.data / "pki").issue(

@@ -233,7 +233,7 @@ def _arguments(pid: int) -> bytes:
         return b""
 
 
-def test_groups_of_an_attempt_that_nobody_holds_are_swept(groups: Cgroups, tmp_path: Path) -> None:
+def test_groups_of_an_attempt_without_a_holder_are_swept(groups: Cgroups, tmp_path: Path) -> None:
     """An agent died between making them and starting anything."""
     lost = Attempt(new_uid(), 3)
     groups.make(lost, CgroupLimits())

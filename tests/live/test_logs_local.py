@@ -161,7 +161,7 @@ def _env(key: str) -> tuple[EnvVar, ...]:
     return (EnvVar(name="P", secret=SecretRef(name="db", key=key)),)
 
 
-def test_work_gets_its_secrets_and_nobody_else_does(
+def test_only_work_itself_gets_its_secrets(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As they are, in variables and in files that are its owner's alone; in no record, no log and

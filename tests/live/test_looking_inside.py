@@ -191,7 +191,7 @@ def test_kubectl_logs_reads_by_tail_and_time(kubectl: Kubectl, chatty: str) -> N
     assert "Running" in kubectl("get", "pods", chatty)
 
 
-def test_who_looks_inside_is_in_the_audit(house: House, chatty: str) -> None:
+def test_looking_inside_is_in_the_audit(house: House, chatty: str) -> None:
     """Before anything is shown: who, from where, with which certificate; never the words."""
     assert holdfast(house, "exec", chatty, "--", "echo", "hidden-word")[0] == 0
     assert holdfast(house, "logs", chatty, "--tail", "1")[0] == 0

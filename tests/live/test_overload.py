@@ -103,7 +103,7 @@ async def names(plane: PlaneProcess, tenant: str) -> set[str]:
     return {it.name for it in found.objects}
 
 
-def test_a_tenant_that_floods_a_server_is_refused_and_nobody_else_is(tmp_path: Path) -> None:
+def test_only_the_tenant_that_floods_a_server_is_refused(tmp_path: Path) -> None:
     """Renewals and the other tenant are served throughout; a no is well-formed. [E6, G1, B6]"""
 
     async def story() -> None:

@@ -116,7 +116,7 @@ def test_a_hostile_server_is_a_failed_probe(
     play(story())
 
 
-def test_nobody_there_and_no_work_are_failed_probes(tmp_path: Path) -> None:
+def test_no_listener_and_no_work_are_failed_probes(tmp_path: Path) -> None:
     """[H3]"""
 
     async def story() -> None:

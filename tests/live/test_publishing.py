@@ -154,7 +154,7 @@ def test_a_port_that_is_taken_is_said_and_nothing_is_published(tmp_path: Path) -
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_who_publishes_has_no_rights_and_its_listeners_are_the_tenant_s(tmp_path: Path) -> None:
+def test_a_publisher_has_no_rights_and_its_listeners_are_the_tenant_s(tmp_path: Path) -> None:
     """So that the node can tell whose an open port is."""
     owner = 2_000_001_234
     inside, port = bound(socket.SOCK_STREAM)

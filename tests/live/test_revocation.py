@@ -256,7 +256,7 @@ def play(tmp_path: Path, servers: int, store: tuple[str, ...]) -> None:
     asyncio.run(asyncio.wait_for(story(), STORY_S))
 
 
-def test_whoever_is_revoked_is_out_within_seconds_wherever_he_is_connected(tmp_path: Path) -> None:
+def test_a_revoked_client_is_out_within_seconds_wherever_it_is_connected(tmp_path: Path) -> None:
     """People by token and by certificate, a node, a node that was deleted."""
     play(tmp_path, 1, ())
 

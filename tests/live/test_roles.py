@@ -127,7 +127,7 @@ def test_what_is_built_in_is_shown_and_stays_as_it_is(people: People) -> None:
     assert "forbidden" in dora.refused("get", "nodes")
 
 
-def test_nobody_speaks_for_another(people: People) -> None:
+def test_no_caller_speaks_for_another(people: People) -> None:
     """Neither an administrator."""
     said = people.admin.refused("get", "workloads", "--as", "bob")
     assert "impersonation (--as) is not supported" in said

@@ -261,7 +261,7 @@ def test_with_two_servers_either_renews_what_the_other_issued(
     play(story())
 
 
-def test_a_connection_that_outlives_its_certificate_is_nobodys(tmp_path: Path) -> None:
+def test_a_connection_that_outlives_its_certificate_has_no_identity(tmp_path: Path) -> None:
     """The handshake was good; what is asked after the end is refused, and the line closed."""
 
     async def story() -> None:

@@ -231,7 +231,7 @@ def test_a_request_of_a_later_version_is_answered_and_the_line_stays(tmp_path: P
     play(story())
 
 
-def test_a_crowd_on_the_line_keeps_nobody_out(tmp_path: Path) -> None:
+def test_many_on_the_line_keep_no_client_out(tmp_path: Path) -> None:
     """A paused agent holds its line; others are served, and the first as well when it is back."""
 
     async def story() -> None:

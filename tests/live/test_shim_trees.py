@@ -196,7 +196,7 @@ def test_work_in_a_namespace_sees_its_own_proc(tmp_path: Path) -> None:
     play(story())
 
 
-def test_a_signal_that_nobody_here_sent_is_told(isolation: str, tmp_path: Path) -> None:
+def test_a_foreign_signal_is_reported(isolation: str, tmp_path: Path) -> None:
     """[H1]"""
 
     async def story() -> None:

@@ -120,9 +120,7 @@ def test_a_head_that_drips_ends(wires: Wires) -> None:
         assert drip(wire, request)
 
 
-def test_whoever_watches_over_a_plane_sees_how_many_were_cut(
-    wires: Wires, process: PlaneProcess
-) -> None:
+def test_a_monitor_sees_how_many_were_cut(wires: Wires, process: PlaneProcess) -> None:
     def cut() -> int:
         _, text = asyncio.run(process.fetch("/metrics"))
         name = 'holdfast_connections_cut_total{waited_for="header"} '
@@ -225,7 +223,7 @@ def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(
             time.sleep(0.05)
 
 
-def test_a_crowd_of_slow_clients_costs_bounded_memory_and_nobody_notices(
+def test_many_slow_clients_cost_bounded_memory_and_delay_no_other(
     wires: Wires, process: PlaneProcess
 ) -> None:
     meter = Meter(process.pid)

@@ -258,7 +258,7 @@ def test_every_value_has_an_owner(history: History) -> None:
 
 
 @given(history=histories(), manager=st.sampled_from(MANAGERS))
-def test_letting_go_of_everything_removes_exactly_what_nobody_else_owns(
+def test_letting_go_of_everything_removes_exactly_what_no_other_manager_owns(
     history: History, manager: str
 ) -> None:
     """[A9]"""

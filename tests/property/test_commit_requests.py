@@ -348,7 +348,7 @@ class Crowd:
         self.heard[type(request).__name__, isinstance(answer, Accepted)] += 1
 
 
-def test_whatever_anybody_asks_for_the_books_are_right() -> None:
+def test_whatever_a_client_asks_for_the_ledgers_are_right() -> None:
     """[C6.1, C6.5, C6.6, INV1, INV3, INV4]"""
     heard: Counter[tuple[str, bool]] = Counter()
     for seed in range(SEEDS):

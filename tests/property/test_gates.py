@@ -157,7 +157,7 @@ def test_backlogged_tenants_are_never_further_apart_than_two_requests(seed: int)
 
 
 @given(st.integers(0, 2**32), st.integers(2, 20))
-def test_whoever_comes_is_served_after_one_turn_of_each_other_tenant(seed: int, n: int) -> None:
+def test_a_new_tenant_is_served_after_one_turn_of_each_other_tenant(seed: int, n: int) -> None:
     """No starvation: a first request waits for no more than one turn of each tenant. [G1, E6]"""
     rng = random.Random(seed)
     queue: TenantFairQueue[QueueItem] = TenantFairQueue(QueueBounds(100_000, 10_000, 10_000))

@@ -88,7 +88,7 @@ def test_a_pool_says_what_the_ledgers_say(nodes: list[Any], moves: list[Any]) ->
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(NODES, min_size=1, max_size=4), MOVES, WANTED)
-def test_what_a_pool_kept_scores_as_one_made_anew(
+def test_what_a_pool_kept_scores_as_a_new_one(
     nodes: list[Any], moves: list[Any], wanted: Template
 ) -> None:
     """Whatever came and went before; within 0 to 100. [F3]"""

@@ -421,7 +421,7 @@ def test_rules_about_company_say_of_places_what_the_model_says_of_one(
     MOVES,
     st.lists(WORK, min_size=1, max_size=3),
 )
-def test_what_was_kept_is_what_is_found_anew(
+def test_what_was_kept_is_what_a_new_search_finds(
     tenant: TenantSpec,
     policy: SchedulerPolicySpec | None,
     nodes: list[Any],

@@ -309,7 +309,7 @@ _PARTS = (*(actor.value for actor in Actor), "authority", "masters", "node:", "s
     ),
     groups=st.lists(st.sampled_from(("system:masters", "system:nodes", "")), max_size=2),
 )
-def test_nobody_becomes_another_actor_by_the_name_he_gives(name: str, groups: list[str]) -> None:
+def test_no_caller_becomes_another_actor_by_the_name_it_gives(name: str, groups: list[str]) -> None:
     """Each actor of the plane has one spelling, and people never are one. [A9, C6.3, C6.7, INV6]"""
     actors = acts_as(Identity(name=name, groups=tuple(groups)))
     for actor in Actor:

@@ -227,7 +227,7 @@ def test_what_may_be_set_aside_is_never_more_than_is_there(node: Node) -> None:
 
 
 @given(before=nodes(), after=nodes(), wanted=st.lists(templates, min_size=1, max_size=4))
-def test_a_changed_node_keeps_its_owners_and_puts_nobody_on_what_is_gone(
+def test_a_changed_node_keeps_its_owners_and_places_nothing_on_what_is_gone(
     before: Node, after: Node, wanted: list[Template]
 ) -> None:
     """An owner is charged until it gives back, also when its device vanished. [C6.5, INV1]"""

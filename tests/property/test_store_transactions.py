@@ -85,7 +85,7 @@ def test_deleting_what_is_absent_writes_nothing(rig: Rig) -> None:
     on_fresh(rig, story)
 
 
-def test_created_begins_anew_after_a_deletion(rig: Rig) -> None:
+def test_created_begins_again_after_a_deletion(rig: Rig) -> None:
     """`created` tells two lives of one name apart."""
 
     async def story(store: Store) -> None:

@@ -52,7 +52,7 @@ def test_a_secret_is_found_in_any_form_and_place(apart: Path, content: bytes) ->
 @pytest.mark.parametrize(
     "name", ["store.db", "store.db-wal", "etcd/member/snap/db", "n1/uid/0/work/own", "n1.token"]
 )
-def test_who_may_hold_secrets_is_left_alone(apart: Path, name: str) -> None:
+def test_a_reader_that_may_hold_secrets_is_left_alone(apart: Path, name: str) -> None:
     path = apart / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(canary("x"))

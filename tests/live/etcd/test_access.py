@@ -153,7 +153,7 @@ def test_a_member_that_restarted_knows_no_logins(tmp_path: Path) -> None:
     ],
     ids=["password", "user", "certificate", "no-login", "prefix"],
 )
-def test_who_has_no_business_here_is_told_so(
+def test_a_caller_without_permission_gets_that_answer(
     secured: EtcdCluster, others: dict[str, Any], error: type[HoldfastError]
 ) -> None:
     """Without a word of the password."""

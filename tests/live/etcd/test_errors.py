@@ -42,7 +42,7 @@ async def _until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_nobody_there_is_unavailable_and_said_so() -> None:
+def test_an_endpoint_without_a_server_is_unavailable_and_named() -> None:
     """Within the time of one look, naming the endpoint."""
     port = free_ports(1)[0]
     with pytest.raises(Unavailable, match=str(port)):
@@ -95,7 +95,7 @@ def test_a_call_on_a_broken_channel_is_known_not_to_have_been_sent(tmp_path: Pat
         play(EtcdConfig(endpoints=cluster.endpoints), story)
 
 
-def test_closing_leaves_nobody_waiting_and_lies_to_nobody(tmp_path: Path) -> None:
+def test_closing_ends_every_wait_and_reports_no_false_outcome(tmp_path: Path) -> None:
     """What was under way may have happened, and is not reported as cancelled [N1.1]."""
     with EtcdCluster(tmp_path) as cluster:
 

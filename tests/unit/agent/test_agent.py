@@ -121,7 +121,7 @@ def test_a_launch_names_the_tenant_by_its_uid_and_how_far_to_keep_it_apart() -> 
     assert launch.isolation is Isolation.USER
 
 
-def test_no_more_than_so_many_starts_at_once_and_all_get_their_turn() -> None:
+def test_starts_at_once_are_bounded_and_all_get_their_turn() -> None:
     """A node that comes back with all its work must not choke on it."""
     rig = started()
     replicas = [rig.bound("tiny", cpu="100m", memory="10Mi") for _ in range(LAUNCHES_MAX + 3)]

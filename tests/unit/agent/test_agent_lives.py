@@ -17,7 +17,7 @@ from tests.unit.agent.rig import Rig
 from tests.unit.agent.running_work import made, running, started, without
 
 
-def test_the_first_life_of_a_node_that_nobody_knew() -> None:
+def test_the_first_life_of_an_unknown_node() -> None:
     """Life one, and a uid from the server."""
     rig = Rig()
     rig.plane.store.txn(without("objects/nodes/node-a", "ledgers/node/node-a"))
@@ -87,7 +87,7 @@ def test_a_process_that_the_machine_knows_nothing_of_is_reported_and_started_aga
     assert (status.stage, status.process.restarts) == (Stage.READY, 1)
 
 
-def test_a_node_that_was_deleted_registers_anew() -> None:
+def test_a_node_that_was_deleted_registers_again() -> None:
     """As a node of a new uid; the work of the old one is not its own. [C7.3]"""
     rig = started()
     rig.plane.store.txn(without("objects/nodes/node-a", "ledgers/node/node-a"))

@@ -85,7 +85,7 @@ def test_an_answer_about_anything_but_this_trusted_life_gives_no_deadline(
 
 
 @pytest.mark.parametrize("body", [Unavailable("no server"), OutcomeUnknown("no answer")])
-def test_what_nobody_answers_is_repeated_once_and_then_only_as_earned(body: Any) -> None:
+def test_what_gets_no_answer_is_repeated_once_and_then_only_as_earned(body: Any) -> None:
     """However long no server answers, at most a tenth more heartbeats than usual. [E5, E6, I1]"""
     it = renewing()
     now_ms, pauses = 0, []

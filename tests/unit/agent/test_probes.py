@@ -121,7 +121,7 @@ def test_why_it_is_not_ready_is_told_when_there_is_something_to_tell() -> None:
     assert health.complaint == "NotReady: readiness probe: no"
 
 
-def test_work_that_was_ready_stays_so_until_somebody_says_otherwise() -> None:
+def test_work_that_was_ready_stays_so_until_a_probe_says_otherwise() -> None:
     """A new agent knows nothing yet, which is no failure of the work. [H4]"""
     health = ProbeHealth(Probes(startup=probe(), readiness=probe()), 0, was_ready=True)
     assert health.is_ready

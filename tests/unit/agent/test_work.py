@@ -54,7 +54,7 @@ def ends(it: ReplicaWork, now_ms: int, **process: Any) -> int:
     return it.resume_ms - now_ms
 
 
-def test_pauses_double_up_to_five_minutes_and_a_steady_run_begins_anew() -> None:
+def test_pauses_double_up_to_five_minutes_and_a_steady_run_resets_them() -> None:
     """With half of the jitter: three quarters of the full pause. [E5, C7.6]"""
     it = work()
     pauses = [ends(it, 0, exit_code=1) for _ in range(16)]

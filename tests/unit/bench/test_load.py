@@ -32,7 +32,7 @@ from holdfast.model.requests import RenewLease, Term
         (100.0, {"a": 5.0, "b": 10.0}, 5.0),
     ],
 )
-def test_a_fair_share_is_what_is_left_when_nobody_with_less_wants_more(
+def test_a_fair_share_is_what_is_left_when_no_tenant_with_less_wants_more(
     total: float, demands: dict[str, float], share: float
 ) -> None:
     assert fair_share(total, demands, "a") == pytest.approx(share)

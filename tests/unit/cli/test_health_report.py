@@ -101,7 +101,7 @@ def test_a_controller_that_does_not_get_on_is_wrong(team: ReceivedPulse, names: 
     assert [name for part, name in wrong(plane(team, PLACING)) if part == "controller"] == names
 
 
-def test_whoever_stands_by_is_not_missed_and_the_latest_term_counts() -> None:
+def test_a_standby_is_not_missed_and_the_latest_term_counts() -> None:
     """Of two processes one acts for each controller."""
     old = felt("controllers a", Beat("controller:nodes", 2), age_ms=12_000)
     new = felt("controllers b", Beat("controller:nodes", 3))
@@ -112,7 +112,7 @@ def test_whoever_stands_by_is_not_missed_and_the_latest_term_counts() -> None:
     assert "controllers b" in line.more
 
 
-def test_a_server_that_has_just_begun_to_listen_misses_nobody() -> None:
+def test_a_server_that_has_just_begun_to_listen_reports_no_silence() -> None:
     """And says that it cannot know yet, not that all is well. [H4]"""
     early = plane(felt("x"), listening_ms=3_000)
     assert wrong(early) == []

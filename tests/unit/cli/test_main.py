@@ -86,7 +86,7 @@ def test_a_wrong_command_line_is_told_and_ends_with_2(
     assert caught.out == ""
 
 
-def test_a_plane_that_nobody_named_is_asked_for(
+def test_a_plane_without_a_name_is_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["get", "nodes"]) == ExitCode.FAILED
@@ -98,7 +98,9 @@ def test_a_plane_that_nobody_named_is_asked_for(
     assert "the kubeconfig mine cannot be read" in capsys.readouterr().err
 
 
-def test_a_missing_file_is_told_before_anybody_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_reported_before_any_server_is_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["apply", "-f", "nix.yaml"]) == ExitCode.FAILED
     assert (
         capsys.readouterr().err == "holdfast: nix.yaml cannot be read: No such file or directory\n"

@@ -399,7 +399,7 @@ def test_only_an_operator_repairs_a_format(changes: Any, reason: Reason) -> None
 
 
 @pytest.mark.parametrize("value", [FORMAT, FORMAT + 1])
-def test_a_format_that_can_be_read_is_nobodys_to_repair(value: int) -> None:
+def test_a_format_that_can_be_read_may_not_be_repaired(value: int) -> None:
     """Least of all one that is too new for this version: it would be lowered."""
     it = Furnished()
     it.plane.damage(PLANE_FORMAT, msgspec.json.encode({"format": value}))

@@ -257,7 +257,7 @@ def test_a_large_service_is_made_in_bounded_pieces() -> None:
     assert 1 < rig.most_at_once <= REQUESTS_PER_PLAN_MAX + 8
 
 
-def test_no_plan_is_made_anew_for_each_answer_to_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_plan_is_made_again_for_each_answer_to_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a plan for which there is hardly room only a part would be sent each time. [I1]"""
     planned: list[Any] = []
     reconcile = WorkloadController.reconcile

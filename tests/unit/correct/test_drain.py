@@ -172,7 +172,7 @@ def test_what_is_reserved_there_is_waited_for() -> None:
     assert said(plan(draining(), held(claims[1:]))).status is ConditionStatus.TRUE
 
 
-def test_nobody_is_asked_of_a_node_that_is_out_of_contact() -> None:
+def test_no_agent_is_asked_on_a_node_that_is_out_of_contact() -> None:
     """Its work ends by the fence. [H4]"""
     away = draining(phase=NodePhase.UNKNOWN, mark=1)
     made = plan(away, workload(1), replica(State.UNKNOWN))

@@ -147,7 +147,7 @@ def test_large_services_rest_between_two_lists() -> None:
     assert controller.reconcile(picture, KEY, TERM, later(20)).requests
 
 
-def test_who_leaves_a_large_list_is_waited_for_less() -> None:
+def test_a_client_that_leaves_a_large_list_is_waited_for_less() -> None:
     """Its clients get errors meanwhile."""
     controller = EndpointsController()
     many = [serving(ordinal) for ordinal in range(200)]
@@ -186,7 +186,7 @@ def test_news_of_any_list_lead_to_its_workload_and_all_go_with_it() -> None:
     assert tuple(EndpointsController().all_keys(view(listed(entry()), further))) == (KEY,)
 
 
-def test_only_those_who_come_or_go_wake_anybody() -> None:
+def test_only_arrivals_and_departures_wake_a_waiter() -> None:
     controller, picture = EndpointsController(), view()
     bound = replica(State.BOUND)
     for before, after, keys in (
@@ -200,7 +200,7 @@ def test_only_those_who_come_or_go_wake_anybody() -> None:
 
 
 @pytest.mark.parametrize("fate", [DONE, LOST_AFTER, LOST_BEFORE, DOWN])
-def test_nobody_ever_serves_who_is_not_published(fate: str) -> None:
+def test_no_replica_serves_that_is_not_published(fate: str) -> None:
     """On the real authority, whatever becomes of every third request; in the end who is ready
     serves, and who was stopped is in no list. [A6, C7.5]"""
     rig = Rig()

@@ -42,7 +42,7 @@ def shared(known: dict[int, str], names: str) -> dict[int, str]:
         ({1: "cd"}, "abcd", {0: "ab", 1: "cd"}),
     ],
 )
-def test_whoever_is_listed_stays_and_newcomers_take_the_first_free_place(
+def test_listed_addresses_stay_and_new_ones_take_the_first_free_place(
     known: dict[int, str], names: str, out: dict[int, str]
 ) -> None:
     assert shared(known, names) == out

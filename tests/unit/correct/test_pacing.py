@@ -6,7 +6,7 @@ from holdfast.correct.pacing import RateLimiter
 from tests.unit.correct.views import later
 
 
-def test_some_at_once_and_then_so_many_a_second() -> None:
+def test_some_at_once_and_then_a_bounded_rate() -> None:
     """A long wait gathers no more than the first burst. [I1]"""
     pace = RateLimiter(per_s=10, burst=3)
     assert [pace.takes(later(0)) for _ in range(4)] == [True, True, True, False]

@@ -96,7 +96,7 @@ def test_what_may_still_run_is_left_alone(machine: Node, state: State) -> None:
 
 
 @pytest.mark.parametrize("state", [State.BOUND, State.RUNNING])
-def test_work_of_an_earlier_life_that_nobody_speaks_for_is_stopped(state: State) -> None:
+def test_work_of_an_earlier_life_without_a_record_is_stopped(state: State) -> None:
     """Its node lives on without it; on a node that is only fenced it becomes Unknown first. [I2]"""
     assert step(node(incarnation=2), replica(state)) is State.STOPPING
     assert step(node(phase=NodePhase.FENCED, mark=1), replica(state)) is None
@@ -218,7 +218,7 @@ def test_keep_work_is_replaced_while_its_old_copy_still_holds_its_share() -> Non
     assert not rig.plane.ledger("node-a").used
 
 
-def test_work_that_does_not_start_in_its_time_is_stopped_and_placed_anew() -> None:
+def test_work_that_does_not_start_in_its_time_is_stopped_and_placed_again() -> None:
     """By our own clock since it was seen bound; only where an agent can stop it. [A7, C7.6]"""
     controller, quick = (
         RepairController(),

@@ -187,7 +187,7 @@ def test_a_lane_that_was_used_is_filled_again() -> None:
         None,
     ],
 )
-def test_what_nobody_wants_any_more_is_released(wish: Any) -> None:
+def test_what_is_no_longer_wanted_is_released(wish: Any) -> None:
     """[I5, INV12]"""
     there = [] if wish is None else [wish]
     (drop,) = plan(*there, machine(), lane("node-a")).requests

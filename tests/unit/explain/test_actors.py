@@ -31,7 +31,7 @@ def pulses(age_ms: int = 1_000, picture_ms: int = 10, epoch: int = 3) -> tuple[P
         ((), False),
     ],
 )
-def test_a_deadline_that_nobody_is_there_to_keep_is_none(
+def test_a_deadline_without_a_replica_to_keep_it_is_none(
     felt: tuple[Pulses, ...], acts: bool
 ) -> None:
     answer = asked(unknown(), node(phase=NodePhase.FENCED), pulses=felt)
@@ -41,7 +41,7 @@ def test_a_deadline_that_nobody_is_there_to_keep_is_none(
         assert answer.finding.no_deadline == inactive
 
 
-def test_a_lease_that_was_not_renewed_is_nobodys() -> None:
+def test_a_lease_that_was_not_renewed_has_no_holder() -> None:
     old = lease("controller:repair", renewed=at(-60_000))
     answer = asked(unknown(), node(phase=NodePhase.FENCED), old, pulses=())
     assert "is not active" in answer.finding.no_deadline

@@ -57,7 +57,7 @@ def test_work_that_is_not_ready_yet_is_startup_headroom() -> None:
     assert (cpu(it).busy, cpu(it).starting, cpu(it).usable) == (1_000, 2_000, 5_000)
 
 
-def test_what_is_held_for_somebody_is_reserve() -> None:
+def test_what_is_held_for_a_tenant_is_reserve() -> None:
     """[D7, D5]"""
     it = Furnished()
     it.reserved()

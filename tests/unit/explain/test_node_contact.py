@@ -32,7 +32,7 @@ def test_a_node_that_is_silent_is_given_up_after_its_time() -> None:
     assert due_in_ms(answer) == LOOK_MS - 22_000 + 35_000
 
 
-def test_when_nobody_knows_when_it_was_heard_its_judgement_tells() -> None:
+def test_without_a_known_heartbeat_its_judgement_tells() -> None:
     """[M2]"""
     judged = Operation(f"{NODES}/uid/7/Suspect", "d", at(-1_000))
     there = node(phase=NodePhase.SUSPECT)
@@ -45,7 +45,7 @@ def test_when_nobody_knows_when_it_was_heard_its_judgement_tells() -> None:
 
 
 @pytest.mark.parametrize("phase", [NodePhase.SUSPECT, NodePhase.UNKNOWN])
-def test_nobody_is_given_up_where_most_of_a_zone_is_silent(phase: NodePhase) -> None:
+def test_no_node_is_given_up_where_most_of_a_zone_is_silent(phase: NodePhase) -> None:
     """The same brake as controller:nodes has. [M2, SC6]"""
     mark = int(phase is NodePhase.UNKNOWN)
     silent = [node(f"node-{it}", phase, mark=mark) for it in "abc"]

@@ -107,7 +107,7 @@ def test_what_serves_and_is_not_counted_waits_for_the_status(ready: int, why: St
         assert "0 instead of 1 ready" in answer.finding.message
 
 
-def test_an_end_that_nobody_was_told_of() -> None:
+def test_an_unreported_end() -> None:
     """[M2]"""
     answer = asked(replica(), node(), heard=(noted(WorkProgress.ENDED),))
     says(answer, StuckReason.UNPROPAGATED, ProgressStep.STARTUP, AGENT)
@@ -128,7 +128,7 @@ def test_what_ends_is_its_agents_to_prove(state: State, why: StuckReason, due_ms
     assert due_in_ms(answer) == due_ms
 
 
-def test_a_life_that_is_over_waits_for_nobody() -> None:
+def test_a_life_that_is_over_waits_for_nothing() -> None:
     """[M2]"""
     answer = asked(replica(State.RELEASED))
     says(answer, StuckReason.NOTHING, ProgressStep.NONE, "")

@@ -45,7 +45,7 @@ BIG = msgspec.structs.replace(
 ACME = Tenant(ObjectMeta(name="acme"))
 
 
-def test_nobody_has_looked_yet() -> None:
+def test_no_scheduler_has_looked_yet() -> None:
     """[M2, M3]"""
     answer = asked(waiting(None))
     says(answer, StuckReason.NOT_TRIED, ProgressStep.SCHEDULING, "scheduler")
@@ -91,7 +91,7 @@ def test_a_budget_of_a_priority_class_that_is_used_up_is_the_operators_to_change
     assert "priority class default" in sign.says
 
 
-def test_a_place_that_there_is_was_not_known_to_whoever_decided() -> None:
+def test_an_existing_place_was_not_known_to_the_deciding_scheduler() -> None:
     """[M2, SC4]"""
     answer = asked(waiting(), ACME, BIG, more=ledgers(BIG), decision=decided())
     says(answer, StuckReason.STALE_PICTURE, ProgressStep.SCHEDULING, "scheduler")

@@ -23,7 +23,9 @@ from holdfast.model.errors import Invalid
         ("0 0 31 2 mon", (1, 1, 1, 1, 1)),
     ],
 )
-def test_a_text_allows_so_many_values_in_each_field(text: str, expected: tuple[int, ...]) -> None:
+def test_a_text_allows_a_bounded_number_of_values_in_each_field(
+    text: str, expected: tuple[int, ...]
+) -> None:
     schedule = parse(text)
     found = (schedule.minutes, schedule.hours, schedule.days, schedule.months, schedule.weekdays)
     assert tuple(len(values) for values in found) == expected

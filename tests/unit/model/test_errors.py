@@ -71,7 +71,7 @@ def test_an_invalid_object_names_everything_that_is_wrong() -> None:
     assert Invalid("none").errors == ()
 
 
-def test_a_broken_invariant_is_caught_by_nobody_and_tells_its_story() -> None:
+def test_a_broken_invariant_is_never_caught_and_shows_its_history() -> None:
     """A handler of errors that are meant for callers must not go on after a bug. [C5]"""
     assert not issubclass(InvariantBroken, HoldfastError)
     invariant(True, "fine")
@@ -84,7 +84,7 @@ def test_a_broken_invariant_is_caught_by_nobody_and_tells_its_story() -> None:
         unreachable("cannot be")
 
 
-def test_records_that_disagree_are_a_bug_unless_somebody_looks_again() -> None:
+def test_records_that_disagree_are_a_bug_unless_a_second_look_follows() -> None:
     """A decision on an old view may catch only this; other code catches neither. [C3]"""
     assert issubclass(RecordsDisagree, InvariantBroken)
     agree(True, "they do")

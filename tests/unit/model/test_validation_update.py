@@ -228,7 +228,7 @@ KINDS_OWN: list[Change] = [
     [*METADATA, *KINDS_OWN],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_change_that_nobody_may_make_is_refused_in_its_place(
+def test_a_change_that_no_caller_may_make_is_refused_in_its_place(
     kind: str, both: Document, new: Document, path: str, rule: str
 ) -> None:
     """Identity, decisions and epochs never change back."""

@@ -214,7 +214,7 @@ def test_status_is_out_of_reach_of_an_apply_to_the_object_and_the_rest_of_one_to
     assert live.tree == {**workload(replicas=3), "status": {"observedGeneration": 1}}
 
 
-def test_what_the_server_sets_in_metadata_is_nobodys_and_stays() -> None:
+def test_what_the_server_sets_in_metadata_has_no_manager_and_stays() -> None:
     live = Live()
     live.tree = workload(replicas=2)
     server = {"uid": "u", "resourceVersion": "7", "generation": 3, "operations": [{"id": "x"}]}

@@ -150,7 +150,7 @@ def test_one_per_node_is_not_missed_on_a_node_that_was_emptied() -> None:
     it.yes(ROLLOUTS, it.evict(two, Cause.ROLLOUT))
 
 
-def test_a_budget_that_is_stated_later_finds_everybody_counted() -> None:
+def test_a_budget_that_is_stated_later_finds_every_replica_counted() -> None:
     """What is healthy is counted with and without a budget."""
     it = Furnished()
     web = tight(it, 2)

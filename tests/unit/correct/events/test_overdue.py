@@ -39,7 +39,7 @@ def warnings(on: Rig) -> dict[tuple[str, str], str]:
     }
 
 
-def test_a_deletion_that_waits_for_somebody_says_for_whom() -> None:
+def test_a_deletion_that_waits_says_for_which_component() -> None:
     """Only the owner of a finalizer removes it, however long it takes. [I4, SC13]"""
     on = rig(GarbageController())
     web = on.plane.workload(replicas=0)

@@ -367,7 +367,7 @@ def test_events_are_kept_for_an_hour_since_they_last_happened() -> None:
     assert names(on, "events") == []
 
 
-def test_a_tenant_keeps_so_many_events_and_another_has_its_own() -> None:
+def test_a_tenant_keeps_a_bounded_number_of_events_and_another_has_its_own() -> None:
     """The oldest are removed, but none that would be recorded again. [B6]"""
     on = rig()
     on.plane.tenant("other")

@@ -233,7 +233,7 @@ def test_old_finished_runs_go_and_the_last_stay() -> None:
     assert [it.name for it in plan.requests if isinstance(it, Remove)] == [runs[0].name]
 
 
-def test_a_zone_that_nobody_knows_is_said_and_nothing_is_started() -> None:
+def test_an_unknown_zone_is_reported_and_nothing_is_started() -> None:
     """Rather than at a wrong time. [E3]"""
     of = cron(time_zone="Mars/Olympus")
     plan = look(of, minutes=7)
@@ -359,7 +359,7 @@ def test_no_moment_is_run_twice_though_answers_are_lost_and_controllers_die(fate
     assert len(born) >= 7
 
 
-def test_a_run_is_refused_that_was_started_before_or_is_not_due_or_is_somebodys_idea() -> None:
+def test_a_run_is_refused_that_was_started_before_or_is_not_due_or_not_of_its_cron() -> None:
     """The commit proves it, whatever a controller believes. [A9]"""
     rig = rig_with()
     rig.run(61_000)

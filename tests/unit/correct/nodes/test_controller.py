@@ -174,7 +174,7 @@ def test_the_countdown_begins_when_the_mark_is_seen_though_its_answer_was_lost()
     assert rig.get("nodes", "node-a").status.marks == 1
 
 
-def test_most_of_a_zone_silent_marks_nobody_and_says_why() -> None:
+def test_most_of_a_zone_silent_marks_no_node_and_says_why() -> None:
     """Three of four: suspects take no new work, but nothing is given up. [N3, E4]"""
     rig = world()
     rig.silent = {"node-a", "node-b", "node-c"}
@@ -217,7 +217,7 @@ def test_a_fence_waits_while_most_of_its_zone_is_silent() -> None:
     assert until(rig, "node-a", "Fenced") <= 25_000
 
 
-def test_a_server_that_begins_anew_does_not_lift_the_brake() -> None:
+def test_a_restarted_server_does_not_lift_the_disruption_limit() -> None:
     """All silence counts from then, so the share of silent nodes is unknown. [SC6, N3]"""
     rig = world()
     rig.silent = {"node-a"}
@@ -257,7 +257,7 @@ def test_marks_are_rate_limited_per_zone() -> None:
     assert sum(rig.phase(name) == "Unknown" for name in names) == 8
 
 
-def test_nobody_is_suspected_while_the_servers_do_not_answer() -> None:
+def test_no_node_is_suspected_while_the_servers_do_not_answer() -> None:
     """The controller is cut off from the servers' ears, not the nodes. [E4, N3]"""
     rig = world()
     rig.silent, rig.deaf = set(NAMES), {"s1"}
@@ -267,7 +267,7 @@ def test_nobody_is_suspected_while_the_servers_do_not_answer() -> None:
     assert until(rig, "node-a", "Suspect") >= 18_000
 
 
-def test_nobody_is_suspected_soon_after_a_server_began_to_listen() -> None:
+def test_no_node_is_suspected_soon_after_a_server_began_to_listen() -> None:
     """A server that just started has received no heartbeat. [H4]"""
     rig = world()
     rig.silent = {"node-a"}

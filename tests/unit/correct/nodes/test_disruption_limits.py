@@ -54,7 +54,7 @@ def test_nodes_that_no_agent_ever_spoke_for_do_not_count() -> None:
     assert DisruptionLimits().weigh("eu/a", [*empty, *alive]) == ""
 
 
-def test_so_many_steps_per_zone_and_window() -> None:
+def test_steps_per_zone_and_window_are_bounded() -> None:
     """A mistake stays small; each zone has its own limit, and the same step counts once. [I1]"""
     limits = DisruptionLimits()
     steps = [f"n{at}/Mark" for at in range(MARKS_PER_ZONE_MAX + 2)]

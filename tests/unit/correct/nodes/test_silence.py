@@ -112,7 +112,7 @@ def test_an_old_answer_proves_no_silence_after_it() -> None:
     assert silence.silence_ms("n1", 0, 20_001 + FRESH_MS) == 0
 
 
-def test_a_server_that_began_anew_has_heard_nobody_before() -> None:
+def test_a_restarted_server_has_received_no_heartbeat_before() -> None:
     """The heartbeats of its last life after the last question are unknown. [H4]"""
     silence = NodeSilence()
     poll(silence, 20_000, "s1")
@@ -120,7 +120,7 @@ def test_a_server_that_began_anew_has_heard_nobody_before() -> None:
     assert silence.silence_ms("n1", 0, 24_000) == 1_000
 
 
-def test_silence_counts_anew_after_a_time_of_deafness() -> None:
+def test_silence_counts_again_after_a_time_without_reports() -> None:
     """A server that did not receive our question may not receive heartbeats either. [E4]"""
     silence = NodeSilence()
     poll(silence, 20_000, "s1")

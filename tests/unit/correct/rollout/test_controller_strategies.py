@@ -29,7 +29,7 @@ def test_a_canary_holds_each_step_for_its_time() -> None:
     assert rig.status.phase is RolloutPhase.IDLE
 
 
-def test_a_restart_begins_a_canarys_hold_anew() -> None:
+def test_a_restart_begins_a_canarys_hold_again() -> None:
     """A gate is passed by work that was ready all the time. [I6]"""
     rig = RolloutRig()
     rig.build(2, canary(CanaryStep(1, 30)))

@@ -34,7 +34,7 @@ def test_what_is_told_counts_from_before_one_began_to_look() -> None:
     assert seen.ready_ms(KEY, [ready(NOON)], later(7)) == {"r": 7_000}
 
 
-def test_a_clock_that_is_ahead_makes_nobody_wait_for_it() -> None:
+def test_a_clock_that_is_ahead_makes_no_caller_wait_for_it() -> None:
     seen, ahead = ReadyTimes(), ready(NOON + timedelta(minutes=5))
     assert seen.ready_ms(KEY, [ahead], later(0)) == {"r": 0}
     assert seen.ready_ms(KEY, [ahead], later(3)) == {"r": 3_000}
@@ -44,7 +44,7 @@ def test_a_clock_that_is_ahead_makes_nobody_wait_for_it() -> None:
     assert seen.ready_ms(KEY, [again], later(4)) == {"r": 0}
 
 
-def test_a_calendar_that_is_set_ahead_lets_nobody_prove_itself_sooner() -> None:
+def test_a_calendar_that_is_set_ahead_gives_no_replica_an_earlier_proof() -> None:
     """Neither before a replica became ready while we watched, nor after."""
     seen, born = ReadyTimes(), ready(NOON)
     waiting = msgspec.structs.replace(born, status=ReplicaStatus())
@@ -54,7 +54,7 @@ def test_a_calendar_that_is_set_ahead_lets_nobody_prove_itself_sooner() -> None:
     assert seen.ready_ms(KEY, [born], later(4)) == {"r": 3_000}
 
 
-def test_who_is_gone_is_forgotten() -> None:
+def test_what_is_gone_is_forgotten() -> None:
     seen, ahead = ReadyTimes(), ready(NOON + timedelta(minutes=5))
     seen.ready_ms(KEY, [ahead], later(0))
     assert seen.ready_ms(KEY, [], later(1)) == {}

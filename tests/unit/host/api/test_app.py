@@ -46,7 +46,7 @@ def replica(
     return Replica(meta, spec=spec, status=status)
 
 
-def test_nobody_in_particular_reads_and_writes_nothing() -> None:
+def test_an_anonymous_client_reads_and_writes_nothing() -> None:
     """Not even which kinds there are. [B5]"""
 
     async def story(rig: ApiRig) -> None:
@@ -58,7 +58,7 @@ def test_nobody_in_particular_reads_and_writes_nothing() -> None:
     with_tenant(story)
 
 
-def test_nobody_in_particular_learns_not_even_which_paths_there_are() -> None:
+def test_an_anonymous_client_does_not_even_learn_which_paths_there_are() -> None:
     """Every route, one that is not there, and a method that is not: the same word. [B5, B3]"""
 
     async def story(rig: ApiRig) -> None:
@@ -108,7 +108,7 @@ def test_what_is_wrong_first_is_heard_first_from_the_bytes_to_the_store() -> Non
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-def test_who_may_not_write_hears_nothing_of_what_he_wrote(method: str) -> None:
+def test_a_caller_that_may_not_write_learns_nothing_of_what_it_wrote(method: str) -> None:
     """Nor whether it could be read at all. [B3]"""
 
     async def story(rig: ApiRig) -> None:

@@ -101,7 +101,7 @@ def test_many_lists_at_once_share_one_slice_of_a_turn(served: MeteredServer, bar
     assert_short_turns(served, bare_s, *(["by a kept field", "by an unindexed field"] * SWEEPS))
 
 
-def test_many_watchers_of_many_changes_hold_nobody_up(served: MeteredServer, bare_s: float) -> None:
+def test_many_watchers_of_many_changes_delay_no_other(served: MeteredServer, bare_s: float) -> None:
     """A thousand watches by fields that have to be decoded, and a batch of changes."""
     rig, plural = served.rig, kind_of_struct(Secret)
     chosen = [

@@ -29,7 +29,7 @@ def test_every_controller_is_in_the_matrix() -> None:
     assert all(acts_as(controller(it)) for it in CONTROLLERS)
 
 
-def test_nobody_is_allowed_anything_who_is_not_let_in() -> None:
+def test_a_caller_that_is_not_admitted_is_allowed_nothing() -> None:
     """But for the few paths that are open to all. [B5]"""
     for row in rows().values():
         assert not {*row.may, *row.hidden} & set(TURNED_AWAY)
@@ -37,7 +37,7 @@ def test_nobody_is_allowed_anything_who_is_not_let_in() -> None:
             assert row.resource in ("/livez", "/readyz", "/healthz", "/ca", "/ca/bundle", "/join")
 
 
-def test_a_name_that_is_nobodys_is_refused() -> None:
+def test_an_unknown_name_is_refused() -> None:
     assert set(names_of("known")) == set(IDENTITIES)
     assert all(names_of(words) for words in GROUPS.values())
     with pytest.raises(KeyError):

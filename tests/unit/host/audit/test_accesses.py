@@ -162,7 +162,7 @@ def test_what_failed_once_is_not_given_the_second_time_without_a_record(
     played(play)
 
 
-def test_who_asks_for_the_same_meanwhile_waits_for_the_same_record() -> None:
+def test_a_concurrent_request_for_the_same_waits_for_the_same_record() -> None:
     async def play(desk: Desk) -> None:
         desk.store.away = True
         both = (desk.accesses.record(read()), desk.accesses.record(read()))

@@ -79,7 +79,7 @@ def test_what_the_store_knows_nothing_of_is_set_aside_and_never_deleted(tmp_path
     assert segment.path.read_bytes().splitlines() == [*LINES[:5], *other]
 
 
-def test_who_takes_over_begins_a_file_of_its_own(tmp_path: Path) -> None:
+def test_a_new_writer_begins_a_file_of_its_own(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     begun(one).append(LINES[:4])
     begun(two, head_at(CHAIN[3])).append(LINES[4:9])

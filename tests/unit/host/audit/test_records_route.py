@@ -88,7 +88,7 @@ def test_a_tenant_gets_its_own_and_no_name_of_others(tmp_path: Path) -> None:
     assert {it.hash for it in found} == {""}
 
 
-def test_one_answer_looks_at_so_many_records_only(
+def test_one_answer_looks_at_a_bounded_number_of_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal(tmp_path)

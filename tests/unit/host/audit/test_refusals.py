@@ -40,7 +40,7 @@ def test_only_changes_that_were_refused_are_logged(caplog: pytest.LogCaptureFixt
     ]
 
 
-def test_there_are_only_so_many_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_lines_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     clock = [0]
     refusals = RefusalLog(authenticated, lambda: clock[0])
     with caplog.at_level(logging.WARNING):

@@ -75,7 +75,7 @@ class Kept:
         return [number for number, namespace in said if namespace == tenant]
 
 
-def test_a_tenant_that_floods_the_journal_pushes_out_nobody_but_itself(tmp_path: Path) -> None:
+def test_a_tenant_that_floods_the_journal_pushes_out_only_itself(tmp_path: Path) -> None:
     made = flood()
     kept = Kept(tmp_path)
     kept.write(made)
@@ -105,7 +105,7 @@ def test_without_shares_the_same_flood_removes_what_others_did(
     assert lost[0].number < kept.head.floor
 
 
-def test_where_nobody_has_too_much_the_oldest_files_go(tmp_path: Path) -> None:
+def test_where_no_tenant_has_too_much_the_oldest_files_go(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     kept.write(chain(f"tenant-{number % 20}" for number in range(1_000)))
     assert kept.head.floor > 1

@@ -33,7 +33,7 @@ def _remote(server: Scripted) -> ApiClient:
     return ApiClient({ME.name: access})
 
 
-def test_whoever_is_told_to_stay_away_sends_nothing_but_lifelines(tmp_path: Path) -> None:
+def test_a_client_that_must_stay_away_sends_nothing_but_lifelines(tmp_path: Path) -> None:
     """Retry-After is honoured for all that can wait, and a lease does not expire. [E5, E6]"""
 
     async def story() -> None:

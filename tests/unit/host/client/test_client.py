@@ -218,7 +218,7 @@ def test_a_refusal_arrives_as_it_was_meant(
     play(story())
 
 
-def test_who_cannot_find_out_says_that_the_outcome_is_unknown(tmp_path: Path) -> None:
+def test_a_client_that_cannot_find_out_says_that_the_outcome_is_unknown(tmp_path: Path) -> None:
     """[E5]"""
 
     async def story() -> None:
@@ -284,7 +284,7 @@ def test_a_lease_that_was_lost_is_said_to_be(tmp_path: Path) -> None:
     play(story())
 
 
-def test_nobody_at_all_is_unavailable_after_bounded_tries() -> None:
+def test_no_server_at_all_is_unavailable_after_bounded_tries() -> None:
     """[E5]"""
 
     async def story() -> None:

@@ -168,7 +168,7 @@ def test_an_answer_that_cannot_be_read_says_that_it_may_have_happened(body: byte
     play(story())
 
 
-def test_a_bug_on_the_way_is_raised_to_whoever_asked() -> None:
+def test_a_bug_on_the_way_is_raised_to_the_caller() -> None:
     """A caller must never wait for an answer that cannot come."""
 
     async def story() -> None:

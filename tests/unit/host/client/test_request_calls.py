@@ -198,7 +198,7 @@ def test_renewals_and_heartbeats_are_read_as_they_were_said() -> None:
     assert isinstance(read(HttpAnswer(403, b'{"message":"no"}', "NotAllowed")), Refusal)
 
 
-def test_nobody_is_told_to_come_back_for_a_record_that_only_a_person_can_mend() -> None:
+def test_no_retry_is_advised_for_a_record_that_only_a_person_can_mend() -> None:
     """A client like kubectl repeats whatever has a Retry-After. [E5]"""
     for code, is_told in ((None, True), (Reason.RECORD_UNREADABLE, False)):
         number, _, headers = status_objects.of(Unavailable("no", code=code))

@@ -24,7 +24,7 @@ class _Told(Budget):
         return super().wait()
 
 
-def test_whoever_is_cancelled_while_he_waits_gives_his_place_back() -> None:
+def test_a_waiter_that_is_cancelled_gives_its_place_back() -> None:
     """A client has a limited number of slots for requests that wait to be sent again."""
 
     async def down(_: Send) -> None:

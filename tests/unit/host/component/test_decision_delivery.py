@@ -99,7 +99,7 @@ def test_a_server_that_is_found_gets_what_comes_and_one_that_is_gone_is_forgotte
     asyncio.run(story())
 
 
-def test_a_server_that_is_down_gets_what_it_missed_and_holds_up_nobody(servers: Servers) -> None:
+def test_a_server_that_is_down_gets_what_it_missed_and_delays_no_other(servers: Servers) -> None:
     """[C7.5]"""
 
     async def story() -> None:

@@ -470,7 +470,7 @@ def test_a_switch_waits_until_all_that_run_trust_the_new_authority(tmp_path: Pat
     assert [text for text in against_switch(both) if "node n2" in text] == []
 
 
-def test_nothing_stands_against_a_step_that_cuts_nobody_off(tmp_path: Path) -> None:
+def test_nothing_stands_against_a_step_that_cuts_no_client_off(tmp_path: Path) -> None:
     it = Parts(tmp_path, RotationPhase.BEGUN)
     seen = it.seen("system:node:n1", ClientSort.NODE, it.old, it.both)
     assert against_switch(it.facts(it.report(seen), nodes=(node("n1"),))) == []
@@ -485,7 +485,7 @@ def token(purpose: TokenPurpose, created: datetime, **status: Any) -> Token:
     return Token(meta, spec=spec, status=TokenStatus(**status))
 
 
-def test_a_finish_names_everybody_who_is_known_to_need_the_old_authority(tmp_path: Path) -> None:
+def test_a_finish_names_all_that_are_known_to_need_the_old_authority(tmp_path: Path) -> None:
     """Also nodes that are away, people, work and join tokens."""
     it = Parts(tmp_path, RotationPhase.SWITCHED)
     old_only = (it.old[:SHORT],)

@@ -64,7 +64,7 @@ def test_a_certificate_is_renewed_in_the_middle_of_its_life_and_never_later(
     assert max(dues) - min(dues) > (last - first) / 2
 
 
-def test_what_is_renewed_is_asked_with_and_becomes_due_anew(tmp_path: Path) -> None:
+def test_what_is_renewed_is_asked_with_and_becomes_due_again(tmp_path: Path) -> None:
     authority = CertificateAuthority.open(tmp_path)
     old, new = access(authority, age=LIFE * 0.6), access(authority)
     taken = Taken()

@@ -104,7 +104,7 @@ def test_only_the_authority_of_the_plane_says_who_is_revoked(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_whoever_can_reach_another_server_learns_it_although_the_revoked_one_keeps_quiet(
+def test_an_agent_of_another_server_learns_it_although_the_revoked_one_keeps_quiet(
     tmp_path: Path, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The revoked server hides it and is asked first, or second."""

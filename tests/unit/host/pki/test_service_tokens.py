@@ -90,7 +90,7 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
 
 
-def test_a_replica_is_its_workloads_account_and_has_no_right_but_what_everybody_has(
+def test_a_replica_is_its_workloads_account_and_has_only_the_rights_of_every_caller(
     rig: Rig,
 ) -> None:
     """Its groups make it no member of the tenant."""

@@ -50,7 +50,7 @@ def plane(tmp_path: Path) -> Plane:
     return Plane(tmp_path)
 
 
-def test_each_step_is_the_next_generation_and_is_taken_by_whoever_has_the_one_before(
+def test_each_step_is_the_next_generation_for_a_server_with_the_one_before(
     plane: Plane,
 ) -> None:
     steps = (plane.begun, plane.switched, plane.serving, plane.finished)
@@ -107,7 +107,7 @@ def test_an_older_generation_never_comes_back(plane: Plane) -> None:
         {"serves": ""},
     ],
 )
-def test_a_bundle_that_makes_no_sense_is_refused_whoever_has_signed_it(
+def test_a_bundle_that_makes_no_sense_is_refused_whichever_key_signed_it(
     plane: Plane, change: dict[str, object]
 ) -> None:
     """[B5]"""
@@ -127,7 +127,7 @@ def token_of(authority: CertificateAuthority, generation: int = 0) -> JoinToken:
     return JoinToken("join-1", "x" * 43, authority.fingerprint, generation)
 
 
-def test_whoever_joins_trusts_what_the_authority_of_its_token_vouches_for(
+def test_a_joining_node_trusts_what_the_authority_of_its_token_vouches_for(
     plane: Plane, tmp_path: Path
 ) -> None:
     """By the hash of either one while both are trusted; after the rotation only by the new one."""

@@ -178,7 +178,7 @@ def test_when_another_authority_signs_certificates_are_renewed_within_seconds(
     story(tmp_path, told)
 
 
-def test_certificates_that_somebody_brought_count_more_than_an_older_bundle(
+def test_certificates_of_an_operator_count_more_than_an_older_bundle(
     tmp_path: Path,
 ) -> None:
     """A component that was away for a whole rotation gets new files."""

@@ -121,7 +121,7 @@ def test_a_copy_whose_new_name_could_not_be_completed_is_still_a_copy(
 
 
 @pytest.mark.parametrize("text", ["x", "A" * 32, "é", "0" * 33])
-def test_a_name_that_nobody_gave_is_refused_and_the_lock_let_go(tmp_path: Path, text: str) -> None:
+def test_an_ungiven_name_is_refused_and_the_lock_released(tmp_path: Path, text: str) -> None:
     (tmp_path / INSTALLATION).write_text(text)
     for _ in range(2):
         with pytest.raises((Invalid, Unavailable), match=INSTALLATION):

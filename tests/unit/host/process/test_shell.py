@@ -102,7 +102,7 @@ def test_a_value_that_cannot_be_kept_stops_the_machine(tmp_path: Path) -> None:
     play(story())
 
 
-def test_a_machine_that_breaks_stops_and_everybody_learns() -> None:
+def test_a_machine_that_breaks_stops_and_all_callers_learn() -> None:
     """The exception is raised; waiting callers get OutcomeUnknown."""
 
     async def story() -> None:
@@ -127,7 +127,7 @@ def test_a_machine_that_breaks_stops_and_everybody_learns() -> None:
     play(story())
 
 
-def test_an_effect_that_nobody_performs_is_a_bug() -> None:
+def test_an_effect_without_a_performer_is_a_bug() -> None:
     async def story() -> None:
         one = shell(Puppet(obey))
         await one.start()
@@ -181,7 +181,7 @@ def test_requests_beyond_the_bound_are_refused_at_once() -> None:
     play(story())
 
 
-def test_whoever_leaves_a_batch_withdraws_what_is_undecided_of_it() -> None:
+def test_a_client_that_leaves_a_batch_withdraws_what_is_undecided_of_it() -> None:
     """As when its connection closes: the machine gets all of them at once. [INV3]"""
 
     async def story() -> None:
@@ -266,7 +266,7 @@ def test_a_bug_of_a_performer_stops_the_machine() -> None:
     play(story())
 
 
-def test_a_machine_is_told_of_what_nobody_waits_for_any_more() -> None:
+def test_a_machine_learns_which_requests_have_no_waiting_caller() -> None:
     """A request whose caller has left or timed out is not begun."""
 
     async def story() -> None:

@@ -33,11 +33,11 @@ def test_a_listener_that_is_reached_at_the_node_s_address_is_someone_else_s(addr
 
 
 @pytest.mark.parametrize("address", ["127.0.0.2", "192.0.2.8", "6only ::", "2001:db8::7"])
-def test_a_listener_that_is_not_reached_there_takes_nobody_s_port(address: str) -> None:
+def test_a_listener_that_is_not_reached_there_takes_no_port(address: str) -> None:
     assert not taken(NODE, (address, OTHER))
 
 
-def test_work_that_is_reached_itself_keeps_its_port_whoever_listens_beside_it() -> None:
+def test_work_that_is_reached_itself_keeps_its_port_whatever_listens_beside_it() -> None:
     """The kernel takes the most exact address, then those of IPv4."""
     for mine, other in (
         (NODE, "0.0.0.0"),

@@ -31,7 +31,7 @@ def ask(header: str, found: Token | None = None) -> object:
     return from_token(header, lambda namespace, name: found, NOW)
 
 
-def test_a_certificate_names_its_bearer_and_his_tenants() -> None:
+def test_a_certificate_names_its_bearer_and_its_tenants() -> None:
     peer = {
         "subject": (
             (("organizationName", "tenant:risk"),),
@@ -45,13 +45,13 @@ def test_a_certificate_names_its_bearer_and_his_tenants() -> None:
     assert identity.groups == ("tenant:risk", "auditors")
 
 
-def test_a_certificate_with_two_names_is_nobody() -> None:
+def test_a_certificate_with_two_names_is_refused() -> None:
     peer = {"subject": ((("commonName", "ada"), ("commonName", "system:node:a")),)}
     assert from_certificate(peer) is None
     assert from_certificate({}) is None
 
 
-def test_a_certificate_with_more_groups_than_a_check_can_walk_is_nobody() -> None:
+def test_a_certificate_with_more_groups_than_a_check_can_walk_is_refused() -> None:
     groups = tuple((("organizationName", f"g{n}"),) for n in range(65))
     assert from_certificate({"subject": (*groups, (("commonName", "ada"),))}) is None
 
@@ -125,5 +125,5 @@ def test_a_stored_token_counts_for_no_longer_than_the_server_allows(
         at(timedelta(0), ageless)
 
 
-def test_without_a_token_nobody_is_claimed() -> None:
+def test_without_a_token_no_identity_is_claimed() -> None:
     assert ask("") is None

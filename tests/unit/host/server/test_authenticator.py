@@ -223,7 +223,7 @@ def test_a_token_is_good_until_it_is_revoked_ends_or_its_user_is_revoked() -> No
     play(story)
 
 
-def test_whoever_shows_nothing_is_nobody_in_particular() -> None:
+def test_a_client_without_credentials_is_anonymous() -> None:
     async def story(rig: Rig) -> None:
         assert rig.who(Line(None)).name == who.ANONYMOUS
         assert rig.authenticator.shown(None) is None

@@ -85,7 +85,7 @@ def test_what_the_hub_hears_counts() -> None:
     assert it.rights.may(Identity("amy"), GET)
 
 
-def test_only_where_something_changed_is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_where_something_changed_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     it = Known()
     it.plane.tenant("globex")
     it.follow()
@@ -138,7 +138,7 @@ def test_what_a_list_of_everything_does_not_have_is_gone(later: int) -> None:
     assert not it.rights.may(BOB, GET)
 
 
-def test_a_view_that_may_be_too_old_gives_nobody_anything() -> None:
+def test_a_view_that_may_be_too_old_grants_nothing() -> None:
     """Built-in permissions stay: components, administrators, and people in their tenants. [B5]"""
     it = Known()
     ann = Identity("ann", tenants=("acme",))
@@ -395,7 +395,7 @@ def test_the_right_to_scale_is_enough_to_scale(run: Any) -> None:
 
 
 @pytest.mark.parametrize("header", ["Impersonate-User", "impersonate-group", "Impersonate-Extra-X"])
-def test_nobody_speaks_for_another(run: Any, header: str) -> None:
+def test_no_caller_speaks_for_another(run: Any, header: str) -> None:
     """Not even an administrator, and with a message."""
 
     async def story(rig: ApiRig) -> None:
@@ -407,7 +407,7 @@ def test_nobody_speaks_for_another(run: Any, header: str) -> None:
     run(story)
 
 
-def test_somebody_elses_rights_are_told_to_those_who_may_ask(run: Any) -> None:
+def test_another_users_rights_are_shown_to_callers_that_may_ask(run: Any) -> None:
     async def story(rig: ApiRig) -> None:
         await give(rig, READERS)
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

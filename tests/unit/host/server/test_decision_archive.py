@@ -158,7 +158,7 @@ def test_a_place_that_cannot_be_written_is_said_and_comes_back(tmp_path: Path) -
     assert len(archive.page("", None, 9)) == 1
 
 
-def test_one_round_that_is_larger_than_all_that_may_be_kept_harms_nobody(tmp_path: Path) -> None:
+def test_one_round_that_is_larger_than_all_that_may_be_kept_does_no_harm(tmp_path: Path) -> None:
     """The limit of the file acts like a full disk."""
     archive = DecisionArchive(tmp_path / "d.db", bytes_max=4_096)
     archive.keep([decided(1, case("acme", "a-0"))], 1)

@@ -103,7 +103,7 @@ def test_only_what_surely_did_not_happen_is_called_unavailable(
 
 
 @pytest.mark.parametrize("line", [b"", b"{}", b'{"struct":"Maybe"}', b"\xff", b"[" * 100_000])
-def test_a_verdict_that_nobody_understands_may_be_a_yes(line: bytes) -> None:
+def test_an_unknown_verdict_may_be_a_yes(line: bytes) -> None:
     """[N1.1]"""
     assert isinstance(decode_verdict(line), OutcomeUnknown)
 

@@ -173,7 +173,7 @@ def test_large_requests_travel_in_bodies_of_their_own(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_who_refuses_a_connection_has_taken_nothing_in(
+def test_a_refused_connection_has_taken_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is left alone for a while, since an unreachable server usually stays so."""
@@ -190,7 +190,7 @@ def test_who_refuses_a_connection_has_taken_nothing_in(
     play(tmp_path, story)
 
 
-def test_an_address_that_nobody_has_told_is_nowhere(tmp_path: Path) -> None:
+def test_an_unpublished_address_is_nowhere(tmp_path: Path) -> None:
     async def story(pair: Pair) -> None:
         pair.address = ""
         with pytest.raises(Unavailable, match="address of server one is not known"):
@@ -272,7 +272,7 @@ def test_another_server_at_that_address_is_told_nothing(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_nobody_but_a_server_may_speak_for_others(tmp_path: Path) -> None:
+def test_only_a_server_may_speak_for_others(tmp_path: Path) -> None:
     """Neither an administrator, nor a component, nor an anonymous caller."""
 
     async def story(pair: Pair) -> None:

@@ -206,7 +206,7 @@ def test_nothing_of_a_revoked_component_is_committed_over_such_a_server(
     play(tmp_path, story)
 
 
-def test_a_change_that_nobody_can_vouch_for_waits_and_reads_go_on(tmp_path: Path) -> None:
+def test_a_change_that_no_server_can_vouch_for_waits_and_reads_go_on(tmp_path: Path) -> None:
     """What can be read is older than the revocation that may have been missed. [B5]"""
 
     async def story(rig: Rig) -> None:

@@ -92,7 +92,7 @@ def test_the_host_that_is_advertised_is_in_the_certificate(advertise: str, host:
         "https://a/b",
     ],
 )
-def test_an_advertised_address_that_nobody_could_use_is_refused(advertise: str) -> None:
+def test_an_unusable_advertised_address_is_refused(advertise: str) -> None:
     """The lease would carry it to every other server."""
     with pytest.raises(Invalid, match="--advertise"):
         ServerSettings(data=Path("data"), name="one", advertise=advertise).check()

@@ -98,6 +98,6 @@ def test_no_controllers_name_makes_another_actor(actor: Actor) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "alice", "system:node", "system:node:", "x:system:node:a"])
-def test_nobody_else_is_a_nodes_agent(name: str) -> None:
+def test_no_other_caller_is_a_nodes_agent(name: str) -> None:
     """An agent without a node would match a replica without one. [C6.7]"""
     assert Identity(name).node is None

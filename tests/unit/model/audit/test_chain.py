@@ -30,7 +30,7 @@ def judged(
     return judge.judgement(head)
 
 
-def test_a_chain_that_nobody_touched_is_whole() -> None:
+def test_an_unchanged_chain_is_whole() -> None:
     found = judged(lines(CHAIN))
     assert found.is_whole
     assert (found.first, found.last, found.gaps) == (1, 10, [])

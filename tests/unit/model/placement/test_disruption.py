@@ -76,7 +76,7 @@ def test_a_place_without_a_replica_is_missing_and_one_too_many_is_not() -> None:
     assert missing_count(changed(ledger, replicas=4, healthy=4)) == 0
 
 
-def test_a_ledger_that_counts_nothing_healthy_holds_everybody_in_place() -> None:
+def test_a_ledger_that_counts_nothing_healthy_holds_every_replica_in_place() -> None:
     """As one from before there was this count: its evictions wait for a recount."""
     for desired in (None, 3):
         old = DisruptionLedger(allowed=1, desired=desired, replicas=3)
@@ -142,7 +142,7 @@ def test_work_that_ends_by_itself_has_no_count_to_fall_short_of() -> None:
 
 
 @pytest.mark.parametrize("cause", Cause)
-def test_only_those_who_serve_somebody_else_must_ask(cause: Cause) -> None:
+def test_only_replicas_that_serve_others_must_ask(cause: Cause) -> None:
     """The owner's own wishes, and clearing away what failed, are counted but never refused."""
     spent = DisruptionLedger(allowed=0)
     assert (disruption_refusal(spent, cause) is not None) is (cause in BUDGETED)

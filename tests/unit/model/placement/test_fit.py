@@ -297,7 +297,7 @@ def test_devices_that_suit_one_by_one_must_also_serve_together(
     assert refusal.reason is Reason.DEVICE_MISSING
 
 
-def test_nobody_is_put_on_a_device_that_its_node_no_longer_lists() -> None:
+def test_no_work_is_placed_on_a_device_that_its_node_no_longer_lists() -> None:
     """Its last owner is charged until it stops; the free rest is no device any more. [C6.5]"""
     ledger = gpus(g0=msgspec.structs.replace(gpu(x=500), absent=True))
     assert chosen(ledger, wants(share(500))) is Reason.DEVICE_MISSING

@@ -21,7 +21,7 @@ def test_what_was_given_is_passed_on_along_a_chain() -> None:
     assert match(wishes, dict.fromkeys("abcd", 0)) == (("b",), ("c",), ("d",), ("a",))
 
 
-def test_the_preferred_candidates_are_taken_while_nobody_else_needs_them() -> None:
+def test_the_preferred_candidates_are_taken_while_no_other_work_needs_them() -> None:
     assert match([MatchRequest(2, ("c", "a", "b"))], dict.fromkeys("abc", 0)) == (("c", "a"),)
 
 

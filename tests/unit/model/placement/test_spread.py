@@ -72,14 +72,14 @@ def test_affinity_looks_at_who_is_there(
     assert affinity_refusal(Affinity(WEB, required=False), here, anti=anti, first=first) is None
 
 
-def test_nobody_is_the_first_unless_somebody_said_so() -> None:
+def test_no_server_is_the_first_unless_an_operator_said_so() -> None:
     """A caller that did not look at the whole cluster cannot excuse a replica. [F2]"""
     assert affinity_refusal(Affinity(WEB), [], anti=False) is not None
 
 
 @pytest.mark.parametrize("labels", [{"app": "web"}, {"app": "db"}, {}, {"app": "web", "tier": "1"}])
 @pytest.mark.parametrize("within", list(Topology))
-def test_whoever_would_stay_away_from_one_that_is_there_keeps_it_away_when_it_comes(
+def test_work_that_avoids_a_present_one_also_keeps_a_new_one_away(
     labels: dict[str, str], within: Topology
 ) -> None:
     """Who came first makes no difference to who is near whom. [F2]"""

@@ -208,7 +208,7 @@ def test_other_servers_and_the_next_life_know_that_all_are_encrypted() -> None:
     played(play)
 
 
-def test_who_has_the_key_can_say_that_plain_secrets_are_good_again() -> None:
+def test_a_key_holder_can_accept_plain_secrets_again() -> None:
     """`--no-encryption`, one server after another: those that encrypt still read what it writes."""
 
     async def play(store: EncryptedStore, inner: MemoryStore, service: Service) -> None:

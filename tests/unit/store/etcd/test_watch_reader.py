@@ -41,7 +41,7 @@ async def push_three(buffer: Buffer) -> None:
     await asyncio.Event().wait()
 
 
-def test_nothing_is_followed_before_somebody_reads() -> None:
+def test_nothing_is_followed_before_the_first_read() -> None:
     """A watch without a reader holds no stream open."""
     started: list[bool] = []
 

@@ -64,7 +64,7 @@ def test_all_addresses_together_have_a_share() -> None:
     gate.demand_health(From("10.0.1.1"))  # type: ignore[arg-type]
 
 
-def test_who_shows_nothing_is_sent_away_and_who_is_known_is_served() -> None:
+def test_a_client_without_credentials_is_throttled_and_a_known_one_is_served() -> None:
     """A flood of 401s from one address costs that address its connections."""
 
     async def story(rig: ApiRig) -> None:
@@ -82,7 +82,7 @@ def test_who_shows_nothing_is_sent_away_and_who_is_known_is_served() -> None:
 @pytest.mark.parametrize(
     "path, is_early", [(JOIN_PATH, True), ("/readyz", True), ("/other", False)]
 )
-def test_paths_outside_the_api_are_counted_where_anybody_may_ask(path: str, is_early: bool) -> None:
+def test_open_paths_outside_the_api_are_counted(path: str, is_early: bool) -> None:
     async def fine(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text="ok")
 

@@ -77,7 +77,7 @@ def test_noise_is_answered_with_a_status_and_logged_nowhere(
     assert caplog.records == []
 
 
-def test_a_bug_is_logged_and_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_logged_and_not_shown_to_the_client(caplog: pytest.LogCaptureFixture) -> None:
     async def broken(request: web.BaseRequest) -> web.StreamResponse:
         raise ValueError("it is hunter2")
 
@@ -118,7 +118,7 @@ async def _for_ever(writer: asyncio.StreamWriter, data: bytes) -> None:
         await asyncio.sleep(0)
 
 
-def test_after_an_answer_to_somebody_who_goes_on_sending_the_connection_ends() -> None:
+def test_after_an_answer_to_a_client_that_goes_on_sending_the_connection_ends() -> None:
     """What the client sends is not read for ever, and is never taken for another request."""
 
     async def at_once(request: web.BaseRequest) -> web.StreamResponse:

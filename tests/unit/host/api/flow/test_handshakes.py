@@ -99,7 +99,7 @@ async def is_closed(client: socket.socket) -> bool:
         return True
 
 
-def test_who_holds_all_places_of_an_address_keeps_nobody_there_out(tmp_path: Path) -> None:
+def test_holding_all_places_of_an_address_keeps_no_client_there_out(tmp_path: Path) -> None:
     """Work on a node has its agent's address: the oldest makes way for the newest."""
 
     async def story() -> None:
@@ -124,7 +124,7 @@ def test_who_holds_all_places_of_an_address_keeps_nobody_there_out(tmp_path: Pat
     asyncio.run(story())
 
 
-def test_in_all_there_are_so_many_and_who_has_most_makes_way(tmp_path: Path) -> None:
+def test_the_total_is_bounded_and_the_largest_gives_way(tmp_path: Path) -> None:
     async def story() -> None:
         async with (
             asyncio.timeout(PATIENCE_S),

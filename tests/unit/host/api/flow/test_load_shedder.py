@@ -75,7 +75,7 @@ def test_a_refusal_in_bytes_says_what_any_other_does() -> None:
     assert (told["reason"], told["details"]["retryAfterSeconds"]) == ("TooManyRequests", 3)
 
 
-def test_whoever_waits_in_plenty_is_shed_and_others_are_let_in() -> None:
+def test_the_longest_queue_is_shed_and_others_are_let_in() -> None:
     """Enough stand in line that no seat stays empty; a tenant that has none there may come. [G1]"""
     keeper = LoadShedder(crowded())
     assert isinstance(keeper.refusal(ANN, POST), bytes)
@@ -85,7 +85,7 @@ def test_whoever_waits_in_plenty_is_shed_and_others_are_let_in() -> None:
     assert keeper.refusal(ANN, b"BREW /pot HTTP/1.1\r\n\r\n") is None
 
 
-def test_without_a_line_everybody_is_let_in() -> None:
+def test_without_a_queue_every_client_is_let_in() -> None:
     """The door is no limit of its own."""
     assert isinstance(LoadShedder(crowded(2)).refusal(ANN, POST), ArrivalTicket)
 

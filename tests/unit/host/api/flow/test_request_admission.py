@@ -161,7 +161,7 @@ def test_leases_pass_while_everything_else_waits() -> None:
 
 
 @pytest.mark.parametrize("user", ["ada", "admin"])
-def test_the_path_of_leases_lifts_nobody_who_is_no_component(user: str) -> None:
+def test_the_path_of_leases_lifts_components_only(user: str) -> None:
     """The class follows from who asks; a person there is a person. [E6]"""
 
     async def story() -> None:

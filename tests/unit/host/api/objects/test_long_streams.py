@@ -31,7 +31,7 @@ def test_every_route_that_stays_open_is_judged_again() -> None:
     assert found == {("watch", ""), ("attend", ""), ("get", "log"), ("create", "exec")}
 
 
-def test_a_watch_ends_when_its_reader_is_nobody_any_more_and_others_go_on() -> None:
+def test_a_watch_ends_when_its_reader_loses_its_identity_and_others_go_on() -> None:
     """As if its time were over; what its client asks next is refused."""
 
     async def story(rig: ApiRig) -> None:

@@ -87,7 +87,7 @@ def test_the_core_names_mean_what_they_stand_for(rights: Rights) -> None:
     assert can(rights, ROOT, "list", "namespaces", group="")
 
 
-def test_nobody_is_told_that_he_may_do_what_only_components_do(rights: Rights) -> None:
+def test_no_review_allows_a_person_what_only_components_do(rights: Rights) -> None:
     """[C6.7, A9]"""
     for verb, resource in (
         ("create", "replicas"),
@@ -144,7 +144,7 @@ def test_the_list_of_rules_agrees_with_each_single_question(rights: Rights) -> N
                     assert one == (("holdfast.dev", plural, verb) in listed), (plural, verb)
 
 
-def test_somebody_else_is_asked_about_by_those_who_may(rights: Rights) -> None:
+def test_only_permitted_callers_review_another_user(rights: Rights) -> None:
     def about(user: str, *groups: str) -> bytes:
         spec = {**asked("create", "workloads", "risk"), "user": user, "groups": list(groups)}
         return json.dumps({"spec": spec}).encode()

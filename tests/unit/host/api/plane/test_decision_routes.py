@@ -135,7 +135,7 @@ def test_a_scheduler_speaks_for_itself_only(run: Any) -> None:
     run(story)
 
 
-def test_what_nobody_could_read_is_refused(run: Any) -> None:
+def test_what_no_client_could_read_is_refused(run: Any) -> None:
     async def story(rig: ApiRig, metrics: Metrics) -> None:
         uneven = msgspec.structs.replace(case("acme", "a-0", "b-0"), nodes=["node-a"])
         answer = await handed_in(rig, decided(1, uneven))

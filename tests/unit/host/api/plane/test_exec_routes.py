@@ -203,7 +203,7 @@ def test_how_a_command_ended_is_said_in_the_words_of_kubernetes() -> None:
     assert never["message"] == "it cannot be run"
 
 
-def test_words_that_nobody_knows_are_refused() -> None:
+def test_unknown_words_are_refused() -> None:
     for text in (b"", b"{}", b'{"type":"what"}', b"[1]"):
         with pytest.raises(Unavailable):
             summons.decode_agent_message(text)

@@ -146,7 +146,7 @@ def test_work_that_serves_is_compared_with_what_is_counted_of_it(run: Any) -> No
     "user, code",
     [("ada", 200), ("admin", 200), ("bob", 403), (AGENT, 403), ("system:scheduler:one", 403)],
 )
-def test_who_may_see_a_replica_may_ask_why_and_nobody_else(run: Any, user: str, code: int) -> None:
+def test_only_a_caller_that_may_see_a_replica_may_ask_why(run: Any, user: str, code: int) -> None:
     async def story(rig: ApiRig) -> None:
         await put(rig, replica(), node())
         assert (await rig.send("GET", WHERE, user=user)).code == code

@@ -71,7 +71,7 @@ def test_an_agent_is_let_run_on_until_its_node_is_marked(run: Any) -> None:
         ("ada", 403, "NotAllowed"),
     ],
 )
-def test_nobody_renews_for_another(run: Any, user: str, code: int, reason: str) -> None:
+def test_no_node_renews_for_another(run: Any, user: str, code: int, reason: str) -> None:
     """A renewal by another caller would keep a silent node alive. [A9]"""
 
     async def story(rig: ApiRig) -> None:

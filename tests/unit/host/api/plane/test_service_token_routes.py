@@ -40,7 +40,7 @@ async def ask(rig: ApiRig, folder: Path, body: Any = None, user: str = AGENT) ->
     return await rig.send("POST", PATH, ASKED if body is None else body, user=user)
 
 
-def test_the_agent_of_its_node_gets_the_token_of_a_replica_and_nobody_else(tmp_path: Path) -> None:
+def test_only_the_agent_of_its_node_gets_the_token_of_a_replica(tmp_path: Path) -> None:
     """Its bearer acts as that workload, so no role grants it."""
 
     async def story(rig: ApiRig) -> None:

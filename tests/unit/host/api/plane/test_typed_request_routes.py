@@ -72,7 +72,7 @@ def test_creates_among_others_have_one_result_each(run: Run) -> None:
     run(story)
 
 
-def test_a_stranger_creates_nothing_in_a_tenant_that_is_not_his(run: Run) -> None:
+def test_a_stranger_creates_nothing_in_another_tenant(run: Run) -> None:
     """The path alone does not refuse a caller."""
 
     async def story(rig: ApiRig) -> None:

@@ -175,7 +175,7 @@ def test_kills_for_want_of_memory_are_counted(
     assert groups.ooms(Attempt("other", 0)) == 0
 
 
-def test_who_cannot_be_read_is_somebody(tmp_path: Path) -> None:
+def test_an_unreadable_subject_counts_as_one(tmp_path: Path) -> None:
     """An empty answer would be a false proof that no process is there. [INV2]"""
     assert cgroups_files.pids(tmp_path / "nothing") == []
     (tmp_path / "group" / cgroups_files.PROCS).mkdir(parents=True)
