@@ -1,4 +1,4 @@
-"""The process table of the agents world: full disks, shims that stand still, work with manners."""
+"""The process table of the agents world: full disks, paused shims, and behaviours of work."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ATTEMPT = Attempt("u1", 0)
 
 
 class Hand:
-    """Does as it is told and remembers what it hears, with the reading of its clock."""
+    """A machine that performs given effects and records its stimuli, with the clock reading."""
 
     def __init__(self, seat: Seat) -> None:
         self.heard: list[tuple[int, Any]] = []
@@ -45,7 +45,7 @@ class Hand:
 
 
 class Bench:
-    """One node and somebody who speaks to its shims."""
+    """One node and a machine that sends orders to its shims."""
 
     def __init__(self) -> None:
         self.world = World(1)
@@ -54,7 +54,7 @@ class Bench:
         self.world.run_until(1)
 
     def tell(self, effects: Any) -> None:
-        """`effects` makes them of the present reading of the node's clock."""
+        """Perform what `effects` returns for the node's current clock reading."""
         self.world.hand(self.cell, Prompted(effects))
 
     def launch(self, *manner: str, within_ms: int | None = 60_000, grace_ms: int = 1_000) -> None:
@@ -85,7 +85,7 @@ class Bench:
 
 
 def test_a_full_disk_refuses_a_start_and_leaves_nothing_behind() -> None:
-    """So that the same attempt may be tried again."""
+    """The same attempt may be tried again."""
     bench = Bench()
     bench.strike("disk_full", 1_000)
     bench.after(10)
@@ -95,8 +95,8 @@ def test_a_full_disk_refuses_a_start_and_leaves_nothing_behind() -> None:
     assert bench.table.table(bench.cell.host) == {}
 
 
-def test_work_below_a_shim_that_stands_still_outlives_its_deadline_and_is_counted_apart() -> None:
-    """The shim that wakes finds the deadline passed, and no renewal of meanwhile counts. [INV2]"""
+def test_work_of_a_paused_shim_may_outlive_its_deadline_and_is_counted_separately() -> None:
+    """A shim that resumes finds the deadline passed, and later renewals do not count. [INV2]"""
     bench = Bench()
     bench.launch("hangs", "0", within_ms=10_000)
     bench.after(5_000)
@@ -110,7 +110,7 @@ def test_work_below_a_shim_that_stands_still_outlives_its_deadline_and_is_counte
     assert bench.heard(Exited).process.reason == "DeadlinePassed"
 
 
-def test_a_renewal_that_a_shim_finds_when_it_wakes_in_time_counts() -> None:
+def test_a_renewal_that_a_shim_finds_when_it_resumes_in_time_counts() -> None:
     """[INV2]"""
     bench = Bench()
     bench.launch("steady", "0", within_ms=20_000)
@@ -138,7 +138,7 @@ def test_a_shim_that_does_not_stop_its_work_is_ended_with_it() -> None:
 
 
 def test_a_stop_that_comes_before_the_start_is_done_ends_what_was_started() -> None:
-    """It is told as started and ended, in this order. [H1]"""
+    """It is reported as started and ended, in this order. [H1]"""
     bench = Bench()
     bench.launch("hangs", "0")
     bench.tell(lambda now_ms: Halt(ATTEMPT, 500))
@@ -147,8 +147,8 @@ def test_a_stop_that_comes_before_the_start_is_done_ends_what_was_started() -> N
     assert bench.heard(Exited).process.reason == "Stopped"
 
 
-def test_an_attempt_that_was_started_before_is_told_as_it_is() -> None:
-    """To say that it does not run would be a lie on which a second copy could be started. [INV2]"""
+def test_an_attempt_that_was_started_before_is_reported_as_it_is() -> None:
+    """A report that it does not run could lead to a second copy. [INV2]"""
     bench = Bench()
     bench.launch("crashes", "2000")
     bench.after(10_000)

@@ -18,7 +18,7 @@ ASK = Ask(1, "server", "hello", 1_000)
 
 
 def _pair(*faults: Fault, react: Any = echo, seed: int = 0) -> tuple[World, Seen, Seen]:
-    """A client that asks at once; faults of time zero strike before it does."""
+    """A client that sends its request at once; faults at time zero strike before that."""
     world = World(seed)
     client, server = Seen(world, on_start(ASK)), Seen(world, react)
     world.add_host("client")
@@ -31,7 +31,7 @@ def _pair(*faults: Fault, react: Any = echo, seed: int = 0) -> tuple[World, Seen
 
 
 def test_a_request_is_answered_and_names_its_sender() -> None:
-    """The sender is whom the shell authenticated. [N6]"""
+    """The sender is the identity that the shell authenticated. [N6]"""
     world, client, server = _pair()
     world.run_until(5_000_000)
     assert client.of(Answered) == [Answered(1, "hello")]
@@ -41,8 +41,8 @@ def test_a_request_is_answered_and_names_its_sender() -> None:
 
 @pytest.mark.parametrize("fault", ["partition", "cut"])
 @pytest.mark.parametrize("side", ["client", "server"])
-def test_what_a_cut_swallows_ends_as_unknown_at_the_time_out(fault: str, side: str) -> None:
-    """Nobody can tell a lost request from a lost answer. [N5, N6]"""
+def test_a_request_lost_in_a_cut_ends_as_unknown_at_the_time_out(fault: str, side: str) -> None:
+    """A client cannot tell a lost request from a lost answer. [N5, N6]"""
     world, client, server = _pair(Fault(0, fault, side, "*", for_ms=10_000))
     world.run_until(5_000_000)
     (answer,) = client.of(Answered)
@@ -69,8 +69,8 @@ def test_a_machine_that_never_answers_is_given_up_at_the_time_out() -> None:
     assert world.cells["server"].inbound == {}
 
 
-def test_an_answer_after_the_time_out_is_not_heard() -> None:
-    """Each call has exactly one answer, however late the other comes. [N6]"""
+def test_an_answer_after_the_time_out_is_dropped() -> None:
+    """Each call has exactly one answer, even if a second one arrives late. [N6]"""
     world, client, server = _pair(react=None)
     world.run_until(2_000_000)
     asked = server.of(Asked)[0]
@@ -80,7 +80,7 @@ def test_an_answer_after_the_time_out_is_not_heard() -> None:
 
 
 def test_a_server_that_dies_with_the_request_leaves_its_outcome_unknown() -> None:
-    """The connection breaks at once; what was done is anybody's guess. [N5, N6]"""
+    """The connection breaks at once; the request may have taken effect. [N5, N6]"""
     world, client, _ = _pair(Fault(100, "crash", "server", for_ms=0), react=None)
     world.run_until(5_000_000)
     (answer,) = client.of(Answered)
@@ -88,7 +88,7 @@ def test_a_server_that_dies_with_the_request_leaves_its_outcome_unknown() -> Non
     assert client.times_of(Answered)[0] < 110
 
 
-def test_a_crashed_asker_hears_nothing_of_its_former_calls() -> None:
+def test_a_crashed_asker_gets_no_answers_to_its_former_calls() -> None:
     """Answers under way to a life that has ended are lost. [N6]"""
     world = World(0)
 
@@ -113,7 +113,7 @@ def test_a_doubled_request_is_asked_twice_and_answered_once() -> None:
     assert len(client.of(Answered)) == 1
 
 
-def test_certainty_is_not_claimed_while_a_copy_is_under_way() -> None:
+def test_a_request_is_not_unavailable_while_a_copy_is_under_way() -> None:
     """A refused copy does not prove that the other one was refused as well. [N6]"""
     reached = 0
     for seed in range(30):
@@ -160,7 +160,7 @@ def _far_apart(timeout_ms: int, *faults: Fault) -> tuple[World, Seen, Seen]:
 
 @pytest.mark.parametrize("timeout_ms", [30, 80])
 def test_a_time_out_shorter_than_the_way_is_kept_to_the_millisecond(timeout_ms: int) -> None:
-    """Whether the request or the answer is still under way by then. [N6]"""
+    """The request or the answer is still under way by then. [N6]"""
     world, client, server = _far_apart(timeout_ms)
     world.run_until(5_000_000)
     (answer,) = client.of(Answered)
@@ -171,7 +171,7 @@ def test_a_time_out_shorter_than_the_way_is_kept_to_the_millisecond(timeout_ms: 
 
 @pytest.mark.parametrize("at_ms, arrives", [(20, False), (70, True)])
 def test_a_cut_strikes_what_is_under_way(at_ms: int, arrives: bool) -> None:
-    """The request, or the answer to it. [N5, N6]"""
+    """It strikes the request, or the answer to it. [N5, N6]"""
     fault = Fault(at_ms, "partition", "client", "*", for_ms=500)
     world, client, server = _far_apart(1_000, fault)
     world.run_until(5_000_000)

@@ -45,12 +45,12 @@ def test_a_campaign_can_stop_at_its_first_failures() -> None:
 
 
 def test_several_processes_find_the_same_as_one() -> None:
-    """How a campaign is divided is nobody's business. [N6]"""
+    """The result does not depend on how a campaign is divided. [N6]"""
     assert campaign(FAILING.name, range(8), processes=2) == campaign(FAILING.name, range(8))
 
 
 def test_a_mistake_in_a_world_stops_the_campaign_and_says_where() -> None:
-    """It is not a finding, and must not pass for one. [N6]"""
+    """It is not a finding, and must not count as one. [N6]"""
     with pytest.raises(KeyError) as raised:
         campaign(MISTAKEN.name, range(3))
     assert raised.value.__notes__ == [
@@ -59,7 +59,7 @@ def test_a_mistake_in_a_world_stops_the_campaign_and_says_where() -> None:
 
 
 def test_progress_is_shown_on_request() -> None:
-    """A person at a terminal sees that something happens. [N6]"""
+    """A user at a terminal sees the progress. [N6]"""
     out = io.StringIO()
     campaign(HEALTHY.name, range(2), progress=out)
     assert out.getvalue().endswith("2/2 seeds, 0.0 virtual hours, 0 violations\n")

@@ -1,4 +1,4 @@
-"""Faults: how they strike and heal; what each kind does is tested where it shows."""
+"""Faults: how they strike and heal. Other test modules cover what each kind does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.sim.world import World
 from tests.unit.sim.machines import Seen
 
 
-def test_a_room_adds_kinds_of_faults_of_its_own() -> None:
+def test_a_world_adds_kinds_of_faults_of_its_own() -> None:
     """They strike, heal, are counted and are drawn like any other. [N6]"""
     world, log = World(0), []
     world.add("m", Seen(world))
@@ -39,7 +39,7 @@ def test_an_unknown_kind_is_refused_before_the_run() -> None:
 
 
 def test_a_name_that_is_nowhere_in_the_world_is_refused() -> None:
-    """A cut between places that do not exist cuts nothing. [N6]"""
+    """A cut between hosts that do not exist would cut nothing. [N6]"""
     world = World(0)
     world.faults.schedule(Fault(0, "partition", "atlantis", "*", for_ms=1))
     with pytest.raises(InvariantBroken, match="'atlantis' in a plan is not"):
@@ -60,7 +60,7 @@ def test_of_two_troubles_of_a_store_the_worse_counts_until_it_heals() -> None:
 
 
 def test_a_machine_that_is_named_stands_for_its_computer() -> None:
-    """Plans may speak of machines where ways between computers are meant. [N6]"""
+    """Plans may name machines for the paths between their computers. [N6]"""
     world = World(0)
     world.add("agent", Seen(world), host="node")
     world.add_host("other")

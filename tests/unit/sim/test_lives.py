@@ -43,7 +43,7 @@ def test_a_wake_up_of_the_same_name_replaces_the_earlier_one() -> None:
 
 
 def test_monotonic_clocks_of_different_computers_have_nothing_in_common() -> None:
-    """A machine that compares its own with another's is found out. [N6]"""
+    """A machine that compares its clock with another's fails. [N6]"""
     world = World(0)
     machines = [Seen(world) for _ in range(3)]
     for number, machine in enumerate(machines):
@@ -72,7 +72,7 @@ def test_a_crash_after_any_effect_leaves_a_prefix_and_what_was_persisted() -> No
 
 
 def test_a_timer_does_not_outlive_the_life_that_set_it() -> None:
-    """A restarted machine is not woken for what it has forgotten. [N6]"""
+    """A restarted machine is not woken by a timer of its previous life. [N6]"""
     world = World(0)
 
     def react(stimulus: Any, now: Instant) -> Sequence[Any]:
@@ -89,7 +89,7 @@ def test_a_timer_does_not_outlive_the_life_that_set_it() -> None:
 
 
 def test_stimuli_of_a_paused_machine_arrive_late_and_in_order() -> None:
-    """A paused agent finds everything when it wakes, at the time of its waking. [N6]"""
+    """A paused agent gets all stimuli when it resumes, at that time. [N6]"""
     world = World(0)
     seen = Seen(world)
     cell = world.add("m", seen)
@@ -105,7 +105,7 @@ def test_stimuli_of_a_paused_machine_arrive_late_and_in_order() -> None:
 
 
 def test_a_pause_between_two_effects_delays_the_rest_of_them() -> None:
-    """What was decided long ago is done now: the case that fencing is for. [N6]"""
+    """An old decision is carried out late: fencing exists for this case. [N6]"""
     world = World(0)
     performed: list[float] = []
 
@@ -132,7 +132,7 @@ def test_a_pause_ends_with_the_life_that_it_held() -> None:
 
 
 def test_the_end_of_a_pause_does_not_end_that_of_the_next_life() -> None:
-    """Each pause holds the life that it was laid on. [N6]"""
+    """Each pause holds the life in which it began. [N6]"""
     world = World(0)
     seen = Seen(world, _ticking(100))
     cell = world.add("m", seen)
@@ -145,7 +145,7 @@ def test_the_end_of_a_pause_does_not_end_that_of_the_next_life() -> None:
     assert max(seen.times_of(Woken)) < 1_001
 
 
-def test_what_a_paused_life_left_unfinished_dies_with_it() -> None:
+def test_the_unfinished_effects_of_a_paused_life_are_lost_with_it() -> None:
     """A successor does not perform its predecessor's effects. [N6]"""
     world = World(0)
     seen = Seen(world, on_start(Persist("a", b"1"), Persist("b", b"2")))
@@ -159,7 +159,7 @@ def test_what_a_paused_life_left_unfinished_dies_with_it() -> None:
 
 
 def test_a_stimulus_for_a_life_that_has_ended_is_lost() -> None:
-    """The next life knows nothing of it. [N6]"""
+    """The next life does not receive it. [N6]"""
     world = World(0)
     seen = Seen(world)
     cell = world.add("m", seen)
@@ -211,7 +211,7 @@ def test_a_frozen_computer_does_nothing_and_its_clock_may_not_notice(clock_stops
 
 
 def test_an_alarm_follows_its_computers_clock_and_no_machine() -> None:
-    """A deadline that outlives paused and crashed machines, at any pace of the clock. [N6]"""
+    """A deadline holds for paused and crashed machines, at any rate of the clock. [N6]"""
     world = World(0)
     cell = world.add("m", Seen(world))
     world.run_until(1)
@@ -229,7 +229,7 @@ def test_an_alarm_follows_its_computers_clock_and_no_machine() -> None:
 
 
 def test_an_alarm_waits_for_a_frozen_computer_and_is_gone_with_its_power() -> None:
-    """What is overdue is done before any machine wakes; a reboot forgets it. [N6]"""
+    """An overdue alarm fires before any machine resumes; a reboot drops it. [N6]"""
     world = World(0)
     seen = Seen(world)
     cell = world.add("m", seen)
@@ -253,7 +253,7 @@ def test_an_alarm_waits_for_a_frozen_computer_and_is_gone_with_its_power() -> No
 
 
 def test_a_change_of_rate_moves_the_timers_that_are_set() -> None:
-    """A timer counts on its computer's clock, however that runs. [N6]"""
+    """A timer follows its computer's clock at any rate. [N6]"""
     world = World(0)
     seen = Seen(world)
     cell = world.add("m", seen)
@@ -304,7 +304,7 @@ def test_a_removed_machine_does_not_come_back() -> None:
 
 
 def _busy(cost_us: int) -> tuple[World, Seen, Seen]:
-    """A server whose every request takes so long, and a client that sends five at once."""
+    """A server with a cost for each request, and a client that sends five at once."""
     world = World(0)
     server, client = Seen(world, echo), Seen(world, on_start(*(_ask(n) for n in range(5))))
     world.add("server", server).burden = lambda stimulus, _: (
@@ -319,7 +319,7 @@ def _ask(number: int) -> Ask:
 
 
 def test_a_busy_machine_takes_one_stimulus_after_the_other() -> None:
-    """What it does about one is done when its time is over; the others wait in order. [N6]"""
+    """Its effects are performed when its time is over; other stimuli wait in order. [N6]"""
     world, server, client = _busy(50_000)
     world.run_until(1_000_000)
     begun = server.times_of(Asked)
@@ -328,15 +328,15 @@ def test_a_busy_machine_takes_one_stimulus_after_the_other() -> None:
     assert all(50 <= at - began < 54 for at, began in zip(answered, begun, strict=True))
 
 
-def test_whoever_waits_for_a_busy_machine_gives_up_in_time() -> None:
-    """Too slow is as good as silent to whoever waits. [N6]"""
+def test_a_client_of_a_busy_machine_gives_up_in_time() -> None:
+    """For the client a slow server is like a silent one. [N6]"""
     world, _, client = _busy(200_000)
     world.run_until(2_000_000)
     bodies = [it.body for it in client.of(Answered)]
     assert sum(isinstance(body, OutcomeUnknown) for body in bodies) == 4
 
 
-def test_a_crash_ends_what_a_busy_machine_was_at() -> None:
+def test_a_crash_ends_the_step_of_a_busy_machine() -> None:
     """Its next life begins with nothing to do. [N6]"""
     world, server, client = _busy(50_000)
     world.run_until(60_000)
@@ -347,8 +347,8 @@ def test_a_crash_ends_what_a_busy_machine_was_at() -> None:
     assert len(client.of(Answered)) == 5
 
 
-def test_a_pause_holds_what_a_busy_machine_is_at() -> None:
-    """It ends it when it goes on. [N6]"""
+def test_a_pause_holds_the_step_of_a_busy_machine() -> None:
+    """It finishes the step when it resumes. [N6]"""
     world, _, client = _busy(50_000)
     world.run_until(20_000)
     world.pause_for(world.cells["server"], 100)

@@ -21,10 +21,10 @@ def _failing_seed(capsys: pytest.CaptureFixture[str]) -> str:
     return out[out.index("--seed ") :].split()[1]
 
 
-def test_run_prints_a_summary_and_fails_when_a_promise_was_broken(
+def test_run_prints_a_summary_and_fails_when_an_invariant_was_broken(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The exit code is for machines, the table for people. [N6]"""
+    """Scripts use the exit code, users read the table. [N6]"""
     assert main(["run", HEALTHY.name, "--seeds", "0-2"]) == 0
     assert "violations" in capsys.readouterr().out
     _failing_seed(capsys)
@@ -33,7 +33,7 @@ def test_run_prints_a_summary_and_fails_when_a_promise_was_broken(
 def test_the_printed_command_replays_the_failure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What is printed is what works. [N6]"""
+    """The printed command works. [N6]"""
     seed = _failing_seed(capsys)
     assert main(["replay", FAILING.name, "--seed", seed]) == 1
     out = capsys.readouterr().out
@@ -62,7 +62,7 @@ def test_replay_prints_the_whole_trace_on_request(capsys: pytest.CaptureFixture[
 
 
 def test_a_healthy_seed_is_not_shrunk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """There is nothing to make small. [N6]"""
+    """There is nothing to shrink. [N6]"""
     path = tmp_path / "none.json"
     assert main(["shrink", HEALTHY.name, "--seed", "1", "--out", str(path)]) == 0
     assert not path.exists()
@@ -85,7 +85,7 @@ def test_mutants_are_searched_for_recorded_and_can_be_seen(
 
 
 def test_a_record_is_renewed_where_its_seeds_miss_their_bugs(tmp_path: Path) -> None:
-    """What is still found keeps its seed; a seed that misses its bug is replaced. [N6]"""
+    """A bug that is still found keeps its seed; a seed that misses its bug is replaced. [N6]"""
     path, mutants = tmp_path / "found.json", "tests.sim.demo.mutants:MUTANTS"
     options = ["--only", "early-takeover", "--record", str(path)]
     assert main(["mutants", mutants, "--renew", "--only", "early-takeover"]) == 2
@@ -102,7 +102,7 @@ def test_a_record_is_renewed_where_its_seeds_miss_their_bugs(tmp_path: Path) -> 
 def test_replay_without_a_scenario_says_what_is_missing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Errors are sentences. [N6]"""
+    """The error says what to pass. [N6]"""
     assert main(["replay"]) == 2
     assert "name a scenario" in capsys.readouterr().err
 

@@ -40,7 +40,7 @@ def test_a_planted_bug_is_there_only_inside_the_block() -> None:
 
 
 def test_a_planted_bug_is_removed_when_its_run_fails() -> None:
-    """Whatever happens inside, the next run is of the product. [N6]"""
+    """After any error inside, the next run uses the product's code. [N6]"""
     original = small_world.PERIOD_MS
     with pytest.raises(ZeroDivisionError), SLOW.planted():
         raise ZeroDivisionError
@@ -50,7 +50,7 @@ def test_a_planted_bug_is_removed_when_its_run_fails() -> None:
 def test_a_world_that_is_imported_by_the_run_keeps_nothing_of_the_planted_bug(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or the next run in the same process would find it once more. [N6]"""
+    """Otherwise the next run in the same process would find it again. [N6]"""
     source = "from tests.unit.sim.small_world import HEALTHY as SCENARIO, PERIOD_MS\n"
     (tmp_path / "late_world.py").write_text(source, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
@@ -61,7 +61,7 @@ def test_a_world_that_is_imported_by_the_run_keeps_nothing_of_the_planted_bug(
 
 
 def test_a_mutant_is_found_with_the_invariant_that_found_it_and_a_control_is_not() -> None:
-    """A control that alarms would make every find worthless. [N6]"""
+    """A control that alarms would make every finding worthless. [N6]"""
     mutant = _rewritten('b"%d" % self.count', 'b"%d" % (99 - self.count)')
     control = Mutant("slow", "", HEALTHY.name, SLOW.plants, benign=True)
     found, spared = search(mutant, seeds_max=5), search(control, seeds_max=5)
@@ -81,7 +81,7 @@ def test_a_control_that_alarms_and_a_bug_that_is_missed_are_called_out() -> None
     assert "UNEXPECTED" in table([missed])
 
 
-def test_a_recorded_seed_is_tried_first_and_a_stale_one_is_searched_anew(tmp_path: Path) -> None:
+def test_a_recorded_seed_is_tried_first_and_a_stale_one_is_searched_again(tmp_path: Path) -> None:
     """Recorded seeds save time, and nothing depends on them. [N6]"""
     mutant = _rewritten('b"%d" % self.count', 'b"%d" % (99 - self.count)')
     found = search(mutant, seeds_max=5)
@@ -93,7 +93,7 @@ def test_a_recorded_seed_is_tried_first_and_a_stale_one_is_searched_anew(tmp_pat
 
 
 def test_a_rewrite_that_no_longer_finds_its_text_fails() -> None:
-    """A table of mutants cannot rot unnoticed. [N6]"""
+    """A stale mutant is noticed. [N6]"""
     with pytest.raises(InvariantBroken, match="occurs 0 times"), BACKWARDS.planted():
         pass
     with pytest.raises(InvariantBroken, match="occurs 4 times"), _rewritten("count", "x").planted():

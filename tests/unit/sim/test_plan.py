@@ -32,7 +32,7 @@ def _draw(seed: int, *hazards: Hazard) -> Plan:
 
 
 def test_the_same_seed_draws_the_same_plan_and_another_another() -> None:
-    """A seed is a whole run. [N6]"""
+    """A seed determines the whole run. [N6]"""
     assert _draw(1, CRASH, CUT) == _draw(1, CRASH, CUT)
     assert _draw(1, CRASH) != _draw(2, CRASH)
 
@@ -55,13 +55,13 @@ def test_faults_keep_to_the_bounds_of_their_hazard() -> None:
     assert list(faults) == sorted(faults)
 
 
-def test_targets_can_be_narrowed() -> None:
-    """A hazard may be meant for some machines only. [N6]"""
+def test_targets_can_be_restricted() -> None:
+    """A hazard may strike some machines only. [N6]"""
     hazard = msgspec.structs.replace(CRASH, only="a-")
     assert {fault.target for fault in _draw(1, hazard).faults} == {"a-1", "a-2"}
 
 
-def test_paired_kinds_strike_pairs_and_one_against_everyone() -> None:
+def test_paired_kinds_strike_pairs_and_one_host_against_all_others() -> None:
     """Partial partitions are part of the plan. [N6]"""
     faults = _draw(1, CUT).faults
     assert {fault.peer for fault in faults} == {"*", "a", "b", "c"}

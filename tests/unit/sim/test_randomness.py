@@ -19,7 +19,7 @@ def test_a_stream_depends_on_seed_and_purpose_only() -> None:
 
 
 def test_a_stream_is_the_same_in_a_process_with_another_hash_seed() -> None:
-    """Nothing of a stream comes from Python's own hash. [N6]"""
+    """A stream does not depend on Python's own hash. [N6]"""
     program = "from holdfast.sim.randomness import stream; print(stream(3, 'x').random())"
     drawn = {
         subprocess.run(
@@ -47,7 +47,7 @@ def test_pick_reaches_every_option() -> None:
 
 
 def test_waiting_times_have_the_mean_that_was_asked_for() -> None:
-    """A hazard's rate is what it says. [N6]"""
+    """Faults strike at the rate of their hazard. [N6]"""
     rng = stream(1, "waiting")
     mean = sum(waiting_time(rng, 10.0) for _ in range(20_000)) / 20_000
     assert 9.5 < mean < 10.5

@@ -26,8 +26,8 @@ def test_a_run_is_a_function_of_scenario_seed_and_plan() -> None:
     assert run(HEALTHY, 1, draw_plan(HEALTHY, 1)) == run(HEALTHY, 1)
 
 
-def test_a_broken_promise_is_reported_with_its_story_and_the_command_that_repeats_it() -> None:
-    """The story is fetched by a second run with a full trace. [N6]"""
+def test_a_violation_is_reported_with_its_trace_and_the_command_that_repeats_it() -> None:
+    """A second run with a full trace provides the last lines. [N6]"""
     report = run(FAILING, 0, CRASH)
     assert report.broken is not None
     assert report.broken.invariant == "BACK"
@@ -39,7 +39,7 @@ def test_a_broken_promise_is_reported_with_its_story_and_the_command_that_repeat
     )
 
 
-def test_a_run_counts_what_disturbed_it() -> None:
+def test_a_run_counts_its_faults() -> None:
     """Faults are counted as they take place. [N6]"""
     report = run(FAILING, 0, CRASH)
     assert report.injected == {"crash": 1}
@@ -48,7 +48,7 @@ def test_a_run_counts_what_disturbed_it() -> None:
 
 
 def test_faults_end_when_the_time_to_settle_begins() -> None:
-    """Whatever is down is started, whatever is cut is whole. [N6]"""
+    """Machines that are down are started, and cuts are healed. [N6]"""
     plan = Plan(
         5_000,
         5_000,
@@ -81,7 +81,7 @@ def test_faults_end_when_the_time_to_settle_begins() -> None:
 def test_liveness_is_demanded_after_the_faults_and_for_the_rest_of_the_run(
     lit_ms: range, broken_at_ms: int | None
 ) -> None:
-    """Within a time, and then it stays. [V1]"""
+    """The state is reached within a time, and then stays. [V1]"""
 
     def missing(world: World) -> str | None:
         return None if world.now_us // 1000 in lit_ms else "it is dark"
@@ -105,8 +105,8 @@ def test_a_liveness_check_that_is_never_due_is_itself_a_finding() -> None:
     assert broken.invariant == TOO_SHORT
 
 
-def test_a_checker_has_the_last_word() -> None:
-    """What had to come about is looked for at the end. [N6]"""
+def test_a_checker_is_called_at_the_end() -> None:
+    """A checker can demand at the end what must have happened. [N6]"""
 
     class Last(Checker):
         def at_end(self, world: World) -> None:
@@ -118,7 +118,7 @@ def test_a_checker_has_the_last_word() -> None:
 
 
 def test_a_saved_run_can_be_replayed(tmp_path: Path) -> None:
-    """A replay artifact is a file that a person can read. [N6]"""
+    """A replay artifact is a readable file. [N6]"""
     report = run(FAILING, 3, CRASH)
     path = tmp_path / "deep" / "failing.json"
     saved = Artifact(FAILING.name, 3, CRASH, report.broken, report.digest)
@@ -138,6 +138,6 @@ def test_an_artifact_of_another_format_is_refused(tmp_path: Path) -> None:
 
 
 def test_only_a_scenario_can_be_run_by_name() -> None:
-    """A wrong name is told in a sentence. [N6]"""
+    """The error names the wrong name. [N6]"""
     with pytest.raises(InvariantBroken, match="is not a scenario"):
         find("tests.unit.sim.small_world:build")

@@ -31,7 +31,7 @@ def test_a_failing_plan_shrinks_to_what_makes_it_fail() -> None:
 
 
 def test_a_search_is_bounded_in_runs_and_keeps_the_best_so_far() -> None:
-    """Whatever it returns was seen to fail. [N6]"""
+    """It returns only a plan that was seen to fail. [N6]"""
     seed, plan, broken = _failing_seed()
     small = shrink(FAILING, seed, plan, broken, runs_max=3)
     assert small.runs == 3
@@ -39,7 +39,7 @@ def test_a_search_is_bounded_in_runs_and_keeps_the_best_so_far() -> None:
     assert run(FAILING, seed, small.plan, tell=False).broken == small.broken
 
 
-def test_another_promise_broken_on_the_way_is_not_mistaken_for_this_one() -> None:
+def test_a_plan_that_breaks_another_invariant_is_not_taken() -> None:
     """The smaller plan must break the same invariant. [N6]"""
     report = run(FAILING, 0, Plan(1, 0), tell=False)
     faults = tuple(Fault(number, "crash", "a", amount=number) for number in range(60))

@@ -35,7 +35,7 @@ def _world(*faults: Fault, react: Any = None) -> tuple[World, Seen]:
 
 
 def test_a_transaction_commits_and_checkers_see_it_first() -> None:
-    """The author is known, and nobody has heard of the revision yet. [N6]"""
+    """The author is known, and no machine has seen the revision yet. [N6]"""
     commits: list[tuple[Commit, int]] = []
 
     class Looking(Checker):
@@ -62,7 +62,7 @@ def test_a_refused_transaction_brings_the_current_records() -> None:
 
 
 def test_an_answer_is_lost_though_the_transaction_committed() -> None:
-    """The time-out after commit: unknown to the caller, true in the store. [N5]"""
+    """After this time-out the caller does not know that the store has committed. [N5]"""
     world, seen = _world(Fault(0, "store_mute", "store", for_ms=9_000, amount=1_000))
     world.run_until(5_000_000)
     assert isinstance(seen.of(Answered)[0].body, OutcomeUnknown)
@@ -72,7 +72,7 @@ def test_an_answer_is_lost_though_the_transaction_committed() -> None:
 
 
 def test_a_late_request_commits_after_its_caller_gave_up() -> None:
-    """So "not found" never means "may be sent blindly". [N5]"""
+    """So "not found" never means that it is safe to send again. [N5]"""
     world, seen = _world(Fault(0, "store_late", "store", for_ms=9_000, amount=1_000))
     world.run_until(1_000_000)
     assert isinstance(seen.of(Answered)[0].body, OutcomeUnknown)
@@ -82,7 +82,7 @@ def test_a_late_request_commits_after_its_caller_gave_up() -> None:
 
 
 def test_asking_for_the_fate_of_a_late_request_stops_it() -> None:
-    """The answer is final, because asking makes it so. [N5]"""
+    """The answer is final: the store refuses the token afterwards. [N5]"""
 
     def react(stimulus: Any, _now: Instant) -> Sequence[Any]:
         if isinstance(stimulus, Started):
@@ -99,7 +99,7 @@ def test_asking_for_the_fate_of_a_late_request_stops_it() -> None:
 
 
 def test_the_fate_of_a_muted_transaction_is_that_it_applied() -> None:
-    """A lost answer can be had again. [N5]"""
+    """A lost answer can be read later. [N5]"""
 
     def react(stimulus: Any, _now: Instant) -> Sequence[Any]:
         if isinstance(stimulus, Started):
@@ -112,7 +112,7 @@ def test_the_fate_of_a_muted_transaction_is_that_it_applied() -> None:
 
 
 def test_a_failing_store_did_not_do_it() -> None:
-    """Unavailable is a promise. [N6]"""
+    """Unavailable means that the request had no effect. [N6]"""
     world, seen = _world(Fault(0, "store_fail", "store", for_ms=9_000, amount=1_000))
     world.run_until(5_000_000)
     assert isinstance(seen.of(Answered)[0].body, Unavailable)
@@ -121,7 +121,7 @@ def test_a_failing_store_did_not_do_it() -> None:
 
 @pytest.mark.parametrize("fault", ["partition", "reboot"])
 def test_a_store_out_of_reach_leaves_writes_unknown_and_reads_unavailable(fault: str) -> None:
-    """A read changes nothing, so its loss is no riddle. [N6]"""
+    """A read changes nothing, so its outcome does not matter. [N6]"""
     world, seen = _world(
         Fault(0, fault, "store", "*", for_ms=9_000),
         react=on_start(TXN, Range(2, "a", "z", timeout_ms=1_000)),
@@ -133,7 +133,7 @@ def test_a_store_out_of_reach_leaves_writes_unknown_and_reads_unavailable(fault:
 
 
 def test_a_stalled_store_does_everything_when_it_comes_back() -> None:
-    """Requests that waited are done though nobody waits for them any more. [N6]"""
+    """Waiting requests are executed though their callers gave up. [N6]"""
     world, seen = _world(Fault(0, "store_stall", "store", for_ms=3_000))
     world.run_until(2_900_000)
     assert isinstance(seen.of(Answered)[0].body, OutcomeUnknown)
@@ -163,7 +163,7 @@ def test_requests_queue_for_a_store_with_a_capacity() -> None:
 
 
 def test_a_long_history_is_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long runs do not only grow. [N6]"""
+    """Long runs have bounded history. [N6]"""
     monkeypatch.setattr(storage, "KEEP_REVISIONS", 10)
     writes = [Txn(call, Transaction((), (Put("k", b"%d" % call),))) for call in range(50)]
     world, _ = _world(react=on_start(*writes))
@@ -173,8 +173,8 @@ def test_a_long_history_is_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 10 <= keyspace.revision - keyspace.compacted <= 20
 
 
-def test_what_a_machine_sent_before_its_crash_travels_on() -> None:
-    """A new life meets the writes of the old one. [N6]"""
+def test_a_request_sent_before_a_crash_still_arrives() -> None:
+    """A new life may see late writes of the old one. [N6]"""
     world = World(0)
     world.add_store()
     seen = Seen(world, on_start(TXN))
@@ -184,7 +184,7 @@ def test_what_a_machine_sent_before_its_crash_travels_on() -> None:
     assert world.stores["store"].keyspace.revision == 1
 
 
-def test_the_author_of_a_revision_can_be_crashed_before_it_hears_of_it() -> None:
+def test_the_author_of_a_revision_can_crash_before_it_gets_the_answer() -> None:
     """A sweep strikes after every write. [N6]"""
     world, seen = _world(
         Fault(0, "crash_author", "store", for_ms=100, nth=1),

@@ -32,7 +32,7 @@ PERIOD_MS = 100
 
 
 class _Feed:
-    """Pushes 0, 1, 2, … to whoever opened a stream."""
+    """Pushes 0, 1, 2, … to every open stream."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -63,7 +63,7 @@ def _items(client: Seen) -> list[int]:
     return [pushed.body for pushed in client.of(Pushed)]
 
 
-def test_items_arrive_in_order_whatever_the_way_does() -> None:
+def test_items_arrive_in_order_on_a_path_with_faults() -> None:
     """Losses and scatter slow a stream down, they do not reorder it. [N6]"""
     world, client, _ = _world(
         Fault(0, "loss", "client", "*", for_ms=5_000, amount=400),
@@ -87,8 +87,8 @@ def test_a_cut_breaks_a_stream_and_both_sides_learn_it_late() -> None:
     assert len(server.of(Left)) == 1
 
 
-def test_nothing_that_was_under_way_comes_through_a_broken_stream() -> None:
-    """After a lost item the next would be a hole that nobody notices. [N6]"""
+def test_items_under_way_are_lost_with_a_broken_stream() -> None:
+    """An item after a lost one would be a gap that the client cannot notice. [N6]"""
     world, client, _ = _world(
         Fault(0, "delay", "client", "*", for_ms=60_000, amount=2_000),
         Fault(5_000, "partition", "client", "*", for_ms=300),
@@ -98,7 +98,7 @@ def test_nothing_that_was_under_way_comes_through_a_broken_stream() -> None:
 
 
 def test_a_held_view_sees_the_end_behind_the_items() -> None:
-    """What is held back is not cut off by the end of the stream. [N6]"""
+    """The end of a stream does not drop items that are held back. [N6]"""
 
     def feed(stimulus: Any, _now: Instant) -> Sequence[Any]:
         if isinstance(stimulus, Opened):
@@ -121,14 +121,14 @@ def test_a_crashed_server_ends_its_streams_at_once() -> None:
 
 
 def test_a_switched_off_server_is_missed_only_by_the_keep_alive() -> None:
-    """Nobody closes the connections of a computer without power. [N6]"""
+    """A computer without power does not close its connections. [N6]"""
     world, client, _ = _world(Fault(1_000, "reboot", "server", for_ms=100))
     world.run_until(30_000_000)
     assert client.times_of(Ended)[0] == pytest.approx(1_000 + KEEP_ALIVE_US / 1000, abs=150)
 
 
 def test_a_crashed_client_is_left_by_its_server() -> None:
-    """The server learns that nobody listens. [N6]"""
+    """The server learns that the client is gone. [N6]"""
     world, _, server = _world(Fault(1_000, "crash", "client", for_ms=100))
     world.run_until(5_000_000)
     assert 1_000 < server.times_of(Left)[0] < 1_020
@@ -164,8 +164,8 @@ def test_a_server_ends_a_stream_behind_what_it_pushed() -> None:
     assert isinstance(client.log[-1][1], Ended)
 
 
-def test_a_stream_to_nobody_ends() -> None:
-    """Refused, or unknown: the client is told. [N6]"""
+def test_a_stream_to_an_unreachable_server_ends() -> None:
+    """The client learns that the address is refused or unknown. [N6]"""
     world, client, _ = _world(react=on_start(Open(1, "nobody", "x"), Open(2, "client", "x")))
     world.run_until(5_000_000)
     assert [ended.stream for ended in client.of(Ended)] == [1]

@@ -43,7 +43,7 @@ def test_a_sweep_leaves_no_point_out_and_reports_each_departure() -> None:
 
 
 def test_faults_that_change_nothing_are_no_departures() -> None:
-    """The end state is compared, not the way there. [N6]"""
+    """Only the end states are compared. [N6]"""
     points = undisturbed(HEALTHY, 0, CALM, _count)
     faults = [
         Fault(1_000, "crash", "idle", for_ms=100),

@@ -25,8 +25,8 @@ def test_a_digest_tells_any_two_traces_apart() -> None:
     assert len(digests) == 5
 
 
-def test_a_digest_does_not_depend_on_when_it_was_asked_for() -> None:
-    """Lines are hashed in bulk; where a bulk ends is nobody's business. [N6]"""
+def test_a_digest_does_not_depend_on_earlier_digests() -> None:
+    """Lines are hashed in bulk; the digest does not depend on where a bulk ends. [N6]"""
     trace = Trace()
     trace.line("a")
     trace.digest()
@@ -34,8 +34,8 @@ def test_a_digest_does_not_depend_on_when_it_was_asked_for() -> None:
     assert trace.digest() == _digest(["a", "b"])
 
 
-def test_a_story_is_the_end_of_a_full_trace() -> None:
-    """The last transitions are what a person reads first. [N6]"""
+def test_a_tail_is_the_end_of_a_full_trace() -> None:
+    """A report shows the last transitions. [N6]"""
     trace = Trace(full=True, keep_text=True)
     for number in range(TAIL_LINES_MAX + 5):
         trace.detail(number, f"line {number} " + "x" * 1_000)

@@ -1,4 +1,4 @@
-"""What a simulated computer's clocks read."""
+"""The clocks of a simulated computer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_change_of_rate_does_not_make_the_clock_jump() -> None:
 
 
 def test_a_step_of_the_wall_clock_leaves_the_monotonic_clock_alone() -> None:
-    """Fencing counts on the monotonic clock for this reason. [N6]"""
+    """Fencing relies on the monotonic clock for this reason. [N6]"""
     clock = HostClock(0, 0)
     before = clock.instant(1_000_000)
     clock.wall_offset_us -= 300_000_000

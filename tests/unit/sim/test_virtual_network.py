@@ -1,4 +1,4 @@
-"""Ways between computers."""
+"""Paths between computers."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def test_distance_follows_from_host_and_region() -> None:
 
 
 def test_a_delay_between_regions_can_be_stated() -> None:
-    """A world that needs its own geography states it. [N6]"""
+    """A world can define its own geography. [N6]"""
     net = _Net()
     net.network.set_delay("eu", "us", 1_000, 5)
     assert 1_000 <= net.path("c", "a").delay_us() <= 1_005
 
 
 def test_messages_overtake_each_other() -> None:
-    """Each is delayed on its own. [N6]"""
+    """Each message has its own delay. [N6]"""
     path = _Net().path("a", "b")
     delays = [path.delay_us() for _ in range(100)]
     assert delays != sorted(delays)
 
 
-def test_a_one_way_cut_leaves_the_way_back_open() -> None:
+def test_a_one_way_cut_leaves_the_other_direction_open() -> None:
     """Partial and one-way partitions differ from symmetric ones. [N6]"""
     net = _Net()
     lift = net.network.lay(PathFault("cut", frozenset("a"), None))
@@ -58,8 +58,8 @@ def test_a_one_way_cut_leaves_the_way_back_open() -> None:
     assert not net.path("a", "b").cut
 
 
-def test_those_who_are_cut_off_together_reach_each_other() -> None:
-    """A region cut from the rest goes on inside. [N6]"""
+def test_hosts_that_are_cut_off_together_reach_each_other() -> None:
+    """A region that is cut off still works inside. [N6]"""
     net = _Net()
     region = frozenset(("a", "b"))
     net.network.lay(PathFault("cut", region, None))
@@ -70,8 +70,8 @@ def test_those_who_are_cut_off_together_reach_each_other() -> None:
     assert net.path("c", "b").cut
 
 
-def test_rules_that_overlap_are_lifted_one_by_one() -> None:
-    """A way heals when the last fault over it does. [N6]"""
+def test_overlapping_faults_are_lifted_one_by_one() -> None:
+    """A path heals when its last fault does. [N6]"""
     net = _Net()
     first = net.network.lay(PathFault("cut", frozenset("a"), frozenset("b")))
     second = net.network.lay(PathFault("cut", None, frozenset("b")))
@@ -97,7 +97,7 @@ def test_loss_and_duplication_strike_the_stated_share_and_are_counted() -> None:
 
 
 def test_delay_adds_to_every_message_and_scatter_to_each_its_own() -> None:
-    """Scatter is what reorders. [N6]"""
+    """Scatter reorders messages. [N6]"""
     net = _Net()
     path = net.path("a", "b")
     lift = net.network.lay(PathFault("delay", None, None, 1_000))

@@ -80,14 +80,14 @@ def test_a_watch_delivers_each_change_once_and_in_order() -> None:
     ids=lambda fault: f"{fault.kind}{fault.nth or ''}",
 )
 def test_behind_the_contract_faults_only_delay(fault: Fault) -> None:
-    """No hole, no repetition, no travel in time, whatever happens on the way. [INV10]"""
+    """There is no gap, no repetition and no old change under any fault. [INV10]"""
     world, seen = _world(fault)
     world.run_until(30_000_000)
     assert _changes(seen) == _truth(world)
 
 
 def test_a_held_watch_is_stale_for_as_long_as_it_is_held() -> None:
-    """A stale cache is what a scheduler must live with. [N5]"""
+    """A scheduler must work with a stale cache. [N5]"""
     world, seen = _world(Fault(2_000, "watch_hold", "m", for_ms=3_000))
     world.run_until(20_000_000)
     assert [at for at in seen.times_of(Changed) if 2_001 < at < 4_990] == []
@@ -104,7 +104,7 @@ def test_a_watch_can_be_held_from_any_of_its_deliveries_on() -> None:
 
 
 def test_a_store_without_power_delivers_nothing() -> None:
-    """Not even bookmarks. [N6]"""
+    """It sends no bookmarks either. [N6]"""
     world, seen = _world(Fault(2_000, "reboot", "store", for_ms=20_000), writes=0)
     world.run_until(60_000_000)
     assert [at for at in seen.times_of(Changed) if 2_001 < at < 21_990] == []
@@ -134,7 +134,7 @@ def test_a_quiet_watch_sends_bookmarks() -> None:
 
 
 def test_a_watch_from_a_compacted_revision_expires() -> None:
-    """It says so instead of leaving a hole. [INV10]"""
+    """It ends with Expired instead of a gap. [INV10]"""
     world, seen = _world(
         Fault(2_000, "watch_hold", "m", for_ms=3_000),
         Fault(4_000, "store_compact", "store", amount=1),
@@ -152,7 +152,7 @@ def _truth_before(world: World, seen: Seen) -> list[tuple[int, str]]:
 
 
 def test_an_expired_watch_is_closed_and_can_be_opened_again() -> None:
-    """After Expired nothing more comes of it. [INV10]"""
+    """After Expired it delivers nothing more. [INV10]"""
 
     def react(stimulus: Any, _now: Instant) -> Sequence[Any]:
         if isinstance(stimulus, Started):
@@ -170,7 +170,7 @@ def test_an_expired_watch_is_closed_and_can_be_opened_again() -> None:
 
 
 def test_unwatch_ends_the_deliveries() -> None:
-    """And forgets the watch at the store. [N6]"""
+    """The store drops the watch as well. [N6]"""
 
     def react(stimulus: Any, now: Instant) -> Sequence[Any]:
         if isinstance(stimulus, Started):
@@ -185,7 +185,7 @@ def test_unwatch_ends_the_deliveries() -> None:
 
 @pytest.mark.parametrize("kind", ["lose", "repeat", "stale"])
 def test_a_raw_store_loses_repeats_and_travels_in_time(kind: str) -> None:
-    """Below the guard of the contract a watch is lossy. [N5]"""
+    """Below the layer that guarantees the contract a watch is lossy. [N5]"""
     world, seen = _world(Fault(0, f"delivery_{kind}", "m", nth=10), raw=True)
     world.run_until(20_000_000)
     changes, truth = _changes(seen), _truth(world)
