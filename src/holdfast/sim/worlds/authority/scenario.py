@@ -70,7 +70,7 @@ from holdfast.sim.worlds.authority.witness import (
 from holdfast.store.memory import Keyspace
 
 SETTLE_MS = 150_000
-# The store keeps so few fates that a server which asks late may find that its own is gone.
+# Few enough that a server which asks late may find that the fate of its transaction is gone.
 TOKENS_MAX = 4
 SERVERS = ("server-1", "server-2", "server-3")
 

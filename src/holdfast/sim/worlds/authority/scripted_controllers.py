@@ -79,8 +79,8 @@ class ScriptedWorkloadController(ScriptedClient):
             if dying and not mine:
                 yield self._without_finalizer(workload)
             # A server must refuse replicas of a workload under deletion.
-            born = workload.spec.replicas if self.whim(6) else wanted
-            yield from self._creations(workload, mine, born)
+            created = workload.spec.replicas if self.whim(6) else wanted
+            yield from self._creations(workload, mine, created)
 
     def _creations(self, workload: Workload, mine: list[Replica], wanted: int) -> Iterator[Any]:
         alive = {r.spec.ordinal for r in mine if r.status.state not in _ENDED}
