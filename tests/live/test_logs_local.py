@@ -113,7 +113,7 @@ def test_a_full_disk_neither_blocks_nor_ends_the_work(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with workshop(folder / "replicas") as one:
-            # Nearly all of the disk belongs to somebody else, who gives it back later.
+            # Nearly all of the disk belongs to another user, and is given back later.
             script = (
                 "yes 0123456789 | head -c 2999997; echo full >go; sleep 0.3; "
                 "while [ ! -e freed ]; do sleep 0.01; done; echo back; sleep 0.3; exit 5"

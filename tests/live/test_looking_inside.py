@@ -387,7 +387,7 @@ def test_holdfast_logs_reads_the_same(house: House, chatty: str) -> None:
 def test_a_command_ends_with_its_replica_and_with_its_client(
     house: House, newest: Kubectl, tmp_path: Path
 ) -> None:
-    """Whoever goes, nothing stays behind."""
+    """Whichever side leaves, nothing stays behind."""
     name = house.run("brief", "exec sleep 1000")
     marks = [f"sleep {1_000_000 + os.getpid() + number}" for number in range(2)]
 
@@ -467,7 +467,7 @@ def test_only_people_of_the_tenant_look_inside(house: House, chatty: str) -> Non
 
 def _context(ca: bytes, pem: bytes, folder: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=ca.decode())
-    path = folder / "somebody.pem"
+    path = folder / "client.pem"
     path.write_bytes(pem)
     context.load_cert_chain(path)
     return context

@@ -251,10 +251,10 @@ def test_a_conflict_is_a_value_that_another_owns_and_the_configuration_would_cha
 @given(history=histories())
 def test_every_value_has_an_owner(history: History) -> None:
     """Only the key of an item may stay behind for those who own the rest of the item. [A9]"""
-    everybody = {path for entry in history.owners for path in paths(entry.fields_v1)}
+    owned = {path for entry in history.owners for path in paths(entry.fields_v1)}
     for path, value in leaves(history.tree or {}).items():
         if not json_equal(value, DEFAULTS.get(path[-1][2:])):
-            assert path in everybody or _is_key(path), path
+            assert path in owned or _is_key(path), path
 
 
 @given(history=histories(), manager=st.sampled_from(MANAGERS))

@@ -200,25 +200,25 @@ def test_a_token_is_good_until_it_is_revoked_ends_or_its_user_is_revoked() -> No
             made, text = new_bearer(user, groups_for(("ops",), ("risk",)), ttl, NOW)
             return _with(made, creation_timestamp=NOW), text
 
-        (ann, hers), (bob, his) = created("ann"), created("bob")
+        (ann, ann_token), (bob, bob_token) = created("ann"), created("bob")
         anonymous = Line(None)
         with pytest.raises(TokenUnknown):
-            rig.who(anonymous, hers)
+            rig.who(anonymous, ann_token)
         await rig.put(ann, bob)
-        found = rig.who(anonymous, hers)
+        found = rig.who(anonymous, ann_token)
         assert (found.name, found.groups) == ("ann", ("ops", "tenant:risk"))
         assert found.tenants == ("risk",)
         await rig.put(_revoked(ann))
         with pytest.raises(Forbidden, match="the bearer token is not valid here"):
-            rig.who(anonymous, hers)
+            rig.who(anonymous, ann_token)
         await rig.put(revocation("bob", NOW + timedelta(seconds=1)))
         with pytest.raises(Forbidden, match="the bearer token is not valid here"):
-            rig.who(anonymous, his)
+            rig.who(anonymous, bob_token)
         await rig.remove(revocation("bob", NOW))
-        assert rig.who(anonymous, his).name == "bob"
+        assert rig.who(anonymous, bob_token).name == "bob"
         await rig.remove(bob)
         with pytest.raises(TokenUnknown):
-            rig.who(anonymous, his)
+            rig.who(anonymous, bob_token)
 
     play(story)
 
