@@ -1,6 +1,8 @@
 """The components of the world of all controllers, its faults, and what must hold in the end.
 
-python -m holdfast.sim run holdfast.sim.worlds.all_controllers.scenario:SCENARIO --seeds 0-99
+    python -m holdfast.sim run holdfast.sim.worlds.all_controllers.scenario:SCENARIO --seeds 0-99
+
+`SCENARIO` has random faults, `CALM` has none.
 """
 
 from __future__ import annotations

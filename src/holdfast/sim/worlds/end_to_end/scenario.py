@@ -1,6 +1,8 @@
 """The components of the end-to-end world, its faults, and what must hold in the end.
 
-python -m holdfast.sim run holdfast.sim.worlds.end_to_end.scenario:SCENARIO --seeds 0-99
+    python -m holdfast.sim run holdfast.sim.worlds.end_to_end.scenario:SCENARIO --seeds 0-99
+
+`QUICK` is the same with a shorter calm after the faults, `CALM` has no faults.
 """
 
 from __future__ import annotations

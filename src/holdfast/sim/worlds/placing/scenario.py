@@ -1,6 +1,8 @@
 """The components of the placing world, its faults, and what must hold in the end.
 
-python -m holdfast.sim run holdfast.sim.worlds.placing.scenario:SCENARIO --seeds 0-99
+    python -m holdfast.sim run holdfast.sim.worlds.placing.scenario:SCENARIO --seeds 0-99
+
+`MANY` has more nodes, `SHARDS` shards the tenants, `PROMPT` has no resync, `CALM` has no faults.
 """
 
 from __future__ import annotations
