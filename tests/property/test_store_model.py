@@ -22,6 +22,7 @@ from holdfast.model.keys import after_prefix
 from holdfast.model.transaction import Committed, Compare, CompareFailed, Delete, Put, Transaction
 from holdfast.store.contract import KEY_END, Batch, NotApplied, Page, TokenApplied
 from tests import store_factories
+from tests.scale import examples
 from tests.store_factories import SILENCE_MAX_S, Rig
 from tests.store_model import Model
 
@@ -309,5 +310,5 @@ def test_any_history_reads_as_the_model_says(rig: Rig) -> None:
     """Reads, pages, conflicts, tokens, watches and compaction agree with dicts [C2, C8, INV10]."""
     run_state_machine_as_test(
         lambda: Histories(rig),
-        settings=settings(stateful_step_count=40, max_examples=rig.histories),
+        settings=settings(stateful_step_count=40, max_examples=examples(rig.histories)),
     )

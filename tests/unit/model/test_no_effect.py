@@ -158,6 +158,10 @@ def _id(value: Any) -> str:
 # The list against the code -----------------------------------------------------------------------
 
 
+# They share what is found in the source, which takes seconds.
+together = pytest.mark.xdist_group("source-signs")
+
+
 @cache
 def signs() -> dict[str, set[str]]:
     """Every sign, with the modules that have it and are not passive."""
@@ -189,6 +193,7 @@ def _signs_of(node: ast.AST) -> Iterator[str]:
         yield f"'{node.value}'"
 
 
+@together
 def test_nothing_acts_on_what_is_said_to_have_no_effect() -> None:
     """A field that has an effect by now must leave the list. [A15]"""
     assert set(SIGNS) == {(kind, row.path) for kind, row in EVERY_ROW}
@@ -219,6 +224,7 @@ def _parts_of(annotation: Any, is_many: bool = False) -> Iterator[tuple[type[Any
         yield from _parts_of(inner, is_many or more)
 
 
+@together
 def test_every_field_that_no_code_reads_is_listed_or_has_a_reason() -> None:
     """Status is for readers; of all else, what nothing reads promises something that is not.
 
@@ -251,6 +257,7 @@ def test_every_row_is_a_field_whose_description_says_so() -> None:
         assert "no effect yet" in text, (kind, row.path, text)
 
 
+@together
 @pytest.mark.parametrize("struct", UNWRITTEN, ids=_id)
 def test_what_nothing_writes_is_described_so(struct: type[Part]) -> None:
     """And nothing writes it. [A15]"""
