@@ -33,7 +33,7 @@ _DOCUMENTED = frozenset(
     {"_asdict", "_exit", "_fields", "_getframe", "_make", "_replace", "_tmp_path_factory"}
 )
 # The requirements that a test proves, at the end of its docstring.
-_REQUIREMENTS = re.compile(r"\s*\[[A-Z0-9, .-]+\]\s*$")
+_REQUIREMENTS = re.compile(r"\s*\[[A-Z0-9,\s.-]+\]\s*$")
 _ENDED = re.compile(r"[.!?][)\"'`]*$")
 # What a simulation test calls to fail when the faults of its world did not happen.
 DEMANDS_COVERAGE = "everything_happened"
