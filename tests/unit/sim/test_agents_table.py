@@ -30,17 +30,17 @@ from holdfast.sim.worlds.agents.process_table import DISK_FULL, OVERDUE_MS, Agen
 ATTEMPT = Attempt("u1", 0)
 
 
-class Hand:
+class OrderedMachine:
     """A machine that performs given effects and records its stimuli, with the clock reading."""
 
     def __init__(self, seat: Seat) -> None:
-        self.heard: list[tuple[int, Any]] = []
+        self.received: list[tuple[int, Any]] = []
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
         if isinstance(stimulus, Prompted):
             effects = stimulus.body(now.monotonic_ms)
             return effects if isinstance(effects, list) else [effects]
-        self.heard.append((now.monotonic_ms, stimulus))
+        self.received.append((now.monotonic_ms, stimulus))
         return []
 
 
@@ -50,7 +50,7 @@ class Bench:
     def __init__(self) -> None:
         self.world = World(1)
         self.table = AgentProcesses(self.world, FenceTiming())
-        self.cell = self.world.add("n1", Hand)
+        self.cell = self.world.add("n1", OrderedMachine)
         self.world.run_until(1)
 
     def tell(self, effects: Any) -> None:
@@ -72,11 +72,11 @@ class Bench:
     def after(self, ms: int) -> None:
         self.world.run_until(self.world.now_us + ms * 1000)
 
-    def heard(self, kind: type[Any]) -> Any:
+    def received(self, kind: type[Any]) -> Any:
         """The one stimulus of a kind."""
         machine: Machine | None = self.cell.machine
-        assert isinstance(machine, Hand)
-        (found,) = [it for _, it in machine.heard if isinstance(it, kind)]
+        assert isinstance(machine, OrderedMachine)
+        (found,) = [it for _, it in machine.received if isinstance(it, kind)]
         return found
 
     @property
@@ -91,7 +91,7 @@ def test_a_full_disk_refuses_a_start_and_leaves_nothing_behind() -> None:
     bench.after(10)
     bench.launch("steady", "0")
     bench.after(100)
-    assert bench.heard(NotLaunched).process.reason == DISK_FULL
+    assert bench.received(NotLaunched).process.reason == DISK_FULL
     assert bench.table.table(bench.cell.host) == {}
 
 
@@ -107,7 +107,7 @@ def test_work_of_a_paused_shim_may_outlive_its_deadline_and_is_counted_separatel
     ((_, held),) = bench.table.running()
     assert held.was_frozen
     bench.after(5_000)
-    assert bench.heard(Exited).process.reason == "DeadlinePassed"
+    assert bench.received(Exited).process.reason == "DeadlinePassed"
 
 
 def test_a_renewal_that_a_shim_finds_when_it_resumes_in_time_counts() -> None:
@@ -134,7 +134,7 @@ def test_a_shim_that_does_not_stop_its_work_is_ended_with_it() -> None:
     bench.after(1_000 + OVERDUE_MS - 50)
     assert bench.runs
     bench.after(100)
-    assert bench.heard(Exited).process.reason == "ShimDied"
+    assert bench.received(Exited).process.reason == "ShimDied"
 
 
 def test_a_stop_that_comes_before_the_start_is_done_ends_what_was_started() -> None:
@@ -143,8 +143,8 @@ def test_a_stop_that_comes_before_the_start_is_done_ends_what_was_started() -> N
     bench.launch("hangs", "0")
     bench.tell(lambda now_ms: Halt(ATTEMPT, 500))
     bench.after(10_000)
-    assert bench.heard(Launched).process.id
-    assert bench.heard(Exited).process.reason == "Stopped"
+    assert bench.received(Launched).process.id
+    assert bench.received(Exited).process.reason == "Stopped"
 
 
 def test_an_attempt_that_was_started_before_is_reported_as_it_is() -> None:
@@ -153,11 +153,11 @@ def test_an_attempt_that_was_started_before_is_reported_as_it_is() -> None:
     bench.launch("crashes", "2000")
     bench.after(10_000)
     assert bench.cell.machine is not None
-    bench.cell.machine.heard.clear()  # type: ignore[attr-defined]
+    bench.cell.machine.received.clear()  # type: ignore[attr-defined]
     bench.launch("crashes", "2000")
     bench.after(10_000)
-    assert bench.heard(Launched).attempt == ATTEMPT
-    assert bench.heard(Exited).process.exit_code == 1
+    assert bench.received(Launched).attempt == ATTEMPT
+    assert bench.received(Exited).process.exit_code == 1
     assert not bench.runs
 
 
@@ -176,7 +176,7 @@ def test_work_ends_by_its_manner(
     bench = Bench()
     bench.launch(*manner)
     bench.after(after_ms)
-    process = bench.heard(Exited).process
+    process = bench.received(Exited).process
     assert (process.exit_code, process.signal, process.oom_killed) == (code, signal, is_oom)
 
 
@@ -201,4 +201,4 @@ def test_work_answers_by_its_manner(manner: tuple[str, ...], kind: Check, is_ok:
     bench.after(8_000)
     bench.tell(lambda now_ms: RunProbe(ATTEMPT, kind, ExecAction(("ask",)), 2_000))
     bench.after(3_000)
-    assert bench.heard(Probed).ok is is_ok
+    assert bench.received(Probed).ok is is_ok

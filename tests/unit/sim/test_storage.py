@@ -46,8 +46,8 @@ def test_a_transaction_commits_and_checkers_see_it_first() -> None:
     world.check(Looking())
     world.run_until(5_000_000)
     assert seen.of(Answered) == [Answered(1, Committed(1))]
-    ((commit, heard),) = commits
-    assert (commit.store, commit.revision, commit.author, heard) == ("store", 1, "m", 0)
+    ((commit, received),) = commits
+    assert (commit.store, commit.revision, commit.author, received) == ("store", 1, "m", 0)
     assert commit.changes[0].key == "k"
 
 
