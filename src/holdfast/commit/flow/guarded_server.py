@@ -32,10 +32,10 @@ class GuardedServer:
     def __init__(
         self,
         machine: Machine,
-        gates: FlowControllers,
+        controllers: FlowControllers,
         purpose: Callable[[Any], RequestPurpose] = purpose_of,
     ) -> None:
-        self.machine, self.gates = machine, gates
+        self.machine, self.controllers = machine, controllers
         self._purpose = purpose
         # Requests that the inner machine has not answered yet, by call number.
         self._begun: dict[int, tuple[FlowController, QueuedRequest]] = {}
@@ -54,7 +54,7 @@ class GuardedServer:
             self._turn(now, effects)
         elif isinstance(stimulus, Woken) and stimulus.name == TURN:
             if self._turning_ms is not None:
-                self.gates.observe_turn(now.monotonic_ms - self._turning_ms)
+                self.controllers.observe_turn(now.monotonic_ms - self._turning_ms)
                 self._turning_ms = None
             self._turn(now, effects)
         else:
@@ -66,17 +66,17 @@ class GuardedServer:
         sender = asked.sender
         identity = sender if isinstance(sender, Identity) else Identity(name=sender)
         purpose = self._purpose(asked.body)
-        gate = self.gates.of(purpose)
-        entry = gate.enter(classify(identity, purpose), now.monotonic_ms, about=asked)
+        controller = self.controllers.of(purpose)
+        entry = controller.enter(classify(identity, purpose), now.monotonic_ms, about=asked)
         if entry.state is RequestState.BEGUN:
-            self._begin(gate, entry, now, effects)
+            self._begin(controller, entry, now, effects)
         elif entry.state is RequestState.REFUSED:
             effects.append(Answer(asked.call, entry.error))
 
     def _begin(
-        self, gate: FlowController, entry: QueuedRequest, now: Instant, effects: list[Any]
+        self, controller: FlowController, entry: QueuedRequest, now: Instant, effects: list[Any]
     ) -> None:
-        self._begun[entry.about.call] = (gate, entry)
+        self._begun[entry.about.call] = (controller, entry)
         self._through(entry.about, now, effects)
 
     def _through(self, stimulus: Any, now: Instant, effects: list[Any]) -> None:
@@ -91,12 +91,12 @@ class GuardedServer:
     def _turn(self, now: Instant, effects: list[Any]) -> None:
         """Return the seats that became free, then give them out."""
         left, self._left = self._left, []
-        for gate, entry, at_ms in left:
-            gate.leave(entry, at_ms)
-        for gate in self.gates.all:
-            for entry in gate.turn(now.monotonic_ms):
+        for controller, entry, at_ms in left:
+            controller.leave(entry, at_ms)
+        for controller in self.controllers.all:
+            for entry in controller.turn(now.monotonic_ms):
                 if entry.state is RequestState.BEGUN:
-                    self._begin(gate, entry, now, effects)
+                    self._begin(controller, entry, now, effects)
                 else:
                     effects.append(Answer(entry.about.call, entry.error))
 
@@ -104,12 +104,12 @@ class GuardedServer:
         """Schedule a wake-up for the next turn, and for the next request that will have waited too
         long.
         """
-        waiting = sum(gate.waiting for gate in self.gates.all)
+        waiting = sum(controller.waiting for controller in self.controllers.all)
         is_due = len(self._left) >= LEFT_MAX or (waiting and self._left)
         if is_due and self._turning_ms is None:
             self._turning_ms = now.monotonic_ms
             effects.append(Wake(TURN, now.monotonic_ms))
-        firsts = [gate.next_ms for gate in self.gates.all]
+        firsts = [controller.next_ms for controller in self.controllers.all]
         at_ms = min((it for it in firsts if it is not None), default=None)
         if at_ms is not None and (self._wake_ms is None or at_ms < self._wake_ms):
             self._wake_ms = at_ms

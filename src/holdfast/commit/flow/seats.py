@@ -74,13 +74,17 @@ class FlowControllers:
     """Both flow controllers of one server."""
 
     def __init__(self, rng: Rng, settings: FlowControlSettings = DEFAULT_GATES) -> None:
-        def gate(table: Table, name: str) -> FlowController:
+        def controller(table: Table, name: str) -> FlowController:
             most = table[RequestClass.TENANT].most
             return FlowController(
                 table, rng, name, ConcurrencyLimit(most) if settings.is_measured else None
             )
 
-        self.writes, self.reads = gate(settings.writes, "writes"), gate(settings.reads, "reads")
+        self.writes, self.reads = (
+            controller(settings.writes, "writes"),
+            controller(settings.reads, "reads"),
+        )
+        self.writes.sibling, self.reads.sibling = self.reads, self.writes
 
     @property
     def all(self) -> tuple[FlowController, FlowController]:
@@ -89,14 +93,14 @@ class FlowControllers:
     @property
     def patience_ms(self) -> int:
         """How long requests of people may wait at either while others are refused."""
-        return max(gate.patience_ms for gate in self.all)
+        return max(controller.patience_ms for controller in self.all)
 
     def observe_turn(self, took_ms: int) -> None:
         """Note one turn of the event loop that both share."""
-        limits = [gate.limit for gate in self.all if gate.limit is not None]
+        limits = [controller.limit for controller in self.all if controller.limit is not None]
         most_ms = max((it.turn_max_ms for it in limits), default=0)
-        for gate in self.all:
-            gate.observe_turn(took_ms, most_ms)
+        for controller in self.all:
+            controller.observe_turn(took_ms, most_ms)
 
     def of(self, purpose: RequestPurpose) -> FlowController:
         """The flow controller of a request. Lifelines have reserved seats at both."""
