@@ -35,6 +35,9 @@ SERVER = "server"
 TENANTS = tuple(f"tenant-{n}" for n in range(10))
 # The clients of each tenant, with a connection each; and how many of them keep a server busy.
 CLIENTS, PEAK_CLIENTS = 30, 6
+# How often one more client reads where the store stalls. All connections of the others may wait for
+# the store, and then none of them sends a read.
+PROBE_MS = 500
 # The number of schedulers and controllers, and how often each renews its lease.
 HOLDERS, RENEW_MS = 20, 500
 WRITES_SHARE = 0.45
@@ -45,8 +48,8 @@ GROUP_MAX = 256
 # are busy before the peak as well, for `warm_s` more than a second: negative times belong to it.
 PEAK_S, CALM_S, STORM_S, AFTER_S, STALL_S, BACK_S, END_S = 1, 4, 10, 20, 26, 56, 82
 CALM_LOAD, STORM_LOAD = 0.6, 5.0
-_CLIENT, _RENEW = "client", "renew"
-WRITE, READ, LEASE = "write", "read", "lease"
+_CLIENT, _PERIOD = "client", "renew"
+WRITE, READ, LEASE, PROBE = "write", "read", "lease", "probe"
 SERVED, REFUSED, FAILED = "served", "refused", "failed"
 
 # The processor time of a request, in service times: to read it, to refuse it, to answer it, and to
@@ -57,7 +60,7 @@ TAKEN_IN, TURNED_AWAY, ANSWERED, DECIDED = 0.25, 0.1, 0.55, 0.4
 class Sample(msgspec.Struct, frozen=True, gc=False):
     """One request: when it was due, sent and done, in microseconds, and its outcome.
 
-    `tenant` is empty for a lease.
+    `tenant` is empty for leases and probes.
     """
 
     tenant: str
@@ -71,12 +74,13 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 class LoadMeter(Checker):
     """All requests of a run, and the peak once it is known."""
 
-    def __init__(self, world: World, warm_s: int) -> None:
+    def __init__(self, world: World, warm_s: int, peak: float | None) -> None:
+        """Without a given peak, it is measured."""
         self._world, self._warm_us = world, warm_s * 1_000_000
         self.samples: list[Sample] = []
         # The number of requests of a tenant that fell due in a second, sent or not.
         self.due: Counter[tuple[str, int]] = Counter()
-        self._peak: float | None = None
+        self._peak = peak
 
     @property
     def now_us(self) -> int:
@@ -240,12 +244,11 @@ class TenantClients:
     def _ask(self, due_us: int, out: list[Any]) -> None:
         self._calls += 1
         self._idle -= 1
-        is_write = self._rng.random() < WRITES_SHARE
+        kind = WRITE if self._rng.random() < WRITES_SHARE else READ
         body: Any = Get("workloads", "w", self._name)
-        if is_write:
+        if kind == WRITE:
             operation = f"{self._name}/{self._calls}"
             body = Patch("workloads", self._name, "w", PatchType.MERGE, {}, operation=operation)
-        kind = WRITE if is_write else READ
         self._open[self._calls] = (kind, due_us, self._meter.now_us)
         out.append(Ask(self._calls, SERVER, body, CLIENT_TIMEOUT_MS))
 
@@ -256,29 +259,30 @@ class TenantClients:
         return soonest_ms
 
 
-class LeaseRenewer:
-    """A component that renews its lease at a fixed interval."""
+class PeriodicClient:
+    """A client that sends the same request at a fixed interval, whatever the answers."""
 
-    def __init__(self, seat: Seat, meter: LoadMeter) -> None:
-        self._rng, self._name, self._meter = seat.rng, seat.name, meter
+    def __init__(self, seat: Seat, meter: LoadMeter, kind: str, body: Any, every_ms: int) -> None:
+        self._rng, self._meter = seat.rng, meter
+        self._kind, self._body, self._every_ms = kind, body, every_ms
         self._calls = 0
         self._open: dict[int, int] = {}
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
         match stimulus:
             case Started():
-                return [Wake(_RENEW, now.monotonic_ms + int(self._rng.random() * RENEW_MS))]
+                return [Wake(_PERIOD, now.monotonic_ms + int(self._rng.random() * self._every_ms))]
             case Answered(call=call, body=body):
                 sent_us = self._open.pop(call)
                 outcome = SERVED
                 if isinstance(body, HoldfastError):
                     outcome = REFUSED if isinstance(body, Overloaded) else FAILED
-                self._meter.add("", LEASE, sent_us, sent_us, outcome)
+                self._meter.add("", self._kind, sent_us, sent_us, outcome)
             case Woken():
                 self._calls += 1
                 self._open[self._calls] = self._meter.now_us
-                ask = Ask(self._calls, SERVER, RenewLease(Term(self._name, 1)), CLIENT_TIMEOUT_MS)
-                return [ask, Wake(_RENEW, now.monotonic_ms + RENEW_MS)]
+                ask = Ask(self._calls, SERVER, self._body, CLIENT_TIMEOUT_MS)
+                return [ask, Wake(_PERIOD, now.monotonic_ms + self._every_ms)]
         return []
 
 
@@ -293,13 +297,14 @@ class Plane:
         *,
         warm_s: int = 0,
         peak_clients: int = PEAK_CLIENTS,
+        is_peak_measured: bool = True,
         demand_of: Callable[[str], TenantDemand] = lambda _: TenantDemand(),
     ) -> None:
         """`service_us` is the processor time of a request and `store_us` the store's time for a
         transaction, which does not depend on the processor.
         """
         self.world, self.service_us, self.store_us = world, service_us, store_us
-        self.meter = LoadMeter(world, warm_s)
+        self.meter = LoadMeter(world, warm_s, None if is_peak_measured else self.capacity)
         self._warm_s = warm_s
         world.add_store()
         world.stores["store"].service_us = store_us
@@ -318,10 +323,30 @@ class Plane:
             world.add(identity.name, make, identity=identity)
         for number in range(HOLDERS):
             name = f"scheduler-{number}"
-            holder = f"system:scheduler:s{number}"
-            world.add(name, lambda seat: LeaseRenewer(seat, self.meter), identity=holder)
+            self._add_periodic(
+                name, f"system:scheduler:s{number}", LEASE, RenewLease(Term(name, 1)), RENEW_MS
+            )
+
+    def _add_periodic(
+        self, name: str, identity: Identity | str, kind: str, body: Any, every_ms: int
+    ) -> None:
+        def make(seat: Seat) -> PeriodicClient:
+            return PeriodicClient(seat, self.meter, kind, body, every_ms)
+
+        self.world.add(name, make, identity=identity)
+
+    @property
+    def capacity(self) -> float:
+        """The requests of tenants per second that the processor can serve beside all renewals."""
+        write = TAKEN_IN + DECIDED + ANSWERED
+        request = WRITES_SHARE * write + (1 - WRITES_SHARE) * (TAKEN_IN + ANSWERED)
+        return (1e6 / self.service_us - HOLDERS * 1_000 / RENEW_MS * write) / request
 
     def schedule_stall(self) -> None:
-        """Let the store stall in its phase."""
+        """Let the store stall in its phase, with a client that goes on reading."""
+        # It shares the first tenant's turns: a tenant of its own would have the newcomers' seats.
+        reader = Identity(name="reader", tenants=(TENANTS[0],))
+        probe = Get("workloads", "w", TENANTS[0])
+        self._add_periodic("reader", reader, PROBE, probe, PROBE_MS)
         at_ms, stalled_ms = (self._warm_s + STALL_S) * 1_000, (BACK_S - STALL_S) * 1_000
         self.world.faults.schedule(Fault(at_ms, "store_stall", "store", for_ms=stalled_ms))
