@@ -264,9 +264,9 @@ def _add_components(
     name = "system:scheduler:main"
     make: Callable[[Seat], Scheduler] = lambda seat: Scheduler("main", seat.rng)  # noqa: E731
     world.add("scheduler", tap_component(name, make), identity=name)
-    heard = tap_component("", heartbeats.around(team))
+    runner = tap_component("", heartbeats.around(team))
     for number in range(1, teams + 1):
-        world.add(f"controllers-{number}", heard, identity="system:controllers")
+        world.add(f"controllers-{number}", runner, identity="system:controllers")
 
 
 def _add_agent(world: World, node: str, zone: str) -> None:

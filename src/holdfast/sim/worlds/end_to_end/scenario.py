@@ -187,9 +187,9 @@ def _add_components(
 
     name = "system:scheduler:main"
     world.add("scheduler", component(tap_component(name, scheduler)), identity=name)
-    heard = component(tap_component("", heartbeats.around(team)))
+    runner = component(tap_component("", heartbeats.around(team)))
     for number in (1, 2):
-        world.add(f"controllers-{number}", heard, identity="system:controllers")
+        world.add(f"controllers-{number}", runner, identity="system:controllers")
 
 
 def _add_guests(world: World, faults_ms: int, component: Callable[[Factory], Factory]) -> None:
