@@ -6,7 +6,7 @@ BIN     := $(VENV)/bin
 # The number of parallel processes of simulations.
 WORKERS ?= 2
 # Tests of real processes mostly wait, so more of them than cores run at once.
-TEST_WORKERS ?= 3
+TEST_WORKERS ?= 4
 # Further arguments to pytest: make test ARGS="-k fits"
 ARGS    ?=
 # Where `make up` keeps everything, and where it listens.

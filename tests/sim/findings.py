@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 # A planted bug that takes more seeds than this counts as not found.
 SEEDS_MAX = 50
 # One in this many planted bugs of a world is searched for in every run, and all in the long run.
-BUGS_EVERY = 3
+BUGS_EVERY = 6
 # Worlds of which one seed takes as long as DEAR seeds of the others.
 DEAR_WORLDS, DEAR = (":MANY",), 20
 # A bug that keeps a plane so busy that one seed takes as long as that.

@@ -32,7 +32,7 @@ together = pytest.mark.xdist_group("all-controllers-world")
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/simulator.md").read_text(encoding="utf-8")
 SEEDS = scaled(5, 8)
-SHORT_SEEDS = scaled(2, 20)
+SHORT_SEEDS = scaled(1, 20)
 # Seeds that failed once; docs/simulator.md explains for each why it passes now.
 FAILED_ONCE = (310, 317, 331, 404)
 # Of the points of each workload and kind of fault, one in this many is run here; `make sim-sweep`

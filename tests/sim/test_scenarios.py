@@ -45,7 +45,7 @@ def test_every_sentence_of_a_worked_example_is_true(example) -> None:  # type: i
         assert all(outcome.evidence and not outcome.wrong for outcome in played.outcomes)
 
 
-@pytest.mark.parametrize("bug", some_of(BUGS, 3), ids=lambda bug: bug.sentence)
+@pytest.mark.parametrize("bug", some_of(BUGS, 6), ids=lambda bug: bug.sentence)
 def test_a_sentence_is_untrue_of_a_plane_with_a_bug(
     bug: Bug, monkeypatch: pytest.MonkeyPatch
 ) -> None:
