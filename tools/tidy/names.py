@@ -110,9 +110,14 @@ def docstring_sentences(source: Source) -> Iterator[Finding]:
             sentences = _REQUIREMENTS.sub("", text)
             if re.match(r"[a-z]+[ ,.]", sentences):
                 yield source.finding(node, "docstring", "start with a capital letter")
-            is_example = sentences.splitlines()[-1:] and sentences.splitlines()[-1].startswith(" ")
-            if sentences and not is_example and not _ENDED.search(sentences):
+            if sentences and not _ends_in_block(sentences) and not _ENDED.search(sentences):
                 yield source.finding(node, "docstring", "end with a full stop")
+
+
+def _ends_in_block(text: str) -> bool:
+    """Whether the last paragraph is an example or a table: indented, or marked for click."""
+    last = text.split("\n\n")[-1]
+    return last.startswith((" ", "\b"))
 
 
 def simulation_coverage(source: Source) -> Iterator[Finding]:

@@ -143,7 +143,7 @@ class Ring:
         return [slot for slot, modified in enumerate(self._modified) if modified == ABSENT]
 
     def made(self, modified: dict[int, int]) -> None:
-        """etcd has these slots now, written at this revision."""
+        """Note the slots that etcd has now, with the revisions at which they were written."""
         for slot, revision in modified.items():
             self._modified[slot] = revision
 
