@@ -116,7 +116,7 @@ def docstring_sentences(source: Source) -> Iterator[Finding]:
 
 def _ends_in_block(text: str) -> bool:
     """Whether the last paragraph is an example or a table: indented, or marked for click."""
-    last = text.split("\n\n")[-1]
+    last = text.rsplit("\n\n", maxsplit=1)[-1]
     return last.startswith((" ", "\b"))
 
 
