@@ -19,7 +19,7 @@ from tests.sim.scenarios.bugs import Bug
 from tests.sim.scenarios.overload_bugs import BUGS
 
 SPEEDS = "holdfast.sim.scenarios.overload_speeds:"
-SCENARIOS = ("QUARTER", "FOURFOLD", "SCENARIO", "SLOW_STORE", "GROWTH")
+SCENARIOS = ("QUARTER", "FOURFOLD", "SCENARIO", "SLOW_STORE", "GROWTH", "GREEDY_TENANT")
 IS_LONG = bool(os.environ.get("HOLDFAST_STORM_LONG"))
 SEEDS, BUG_SEEDS = (12, 6) if IS_LONG else (1, 1)
 
@@ -35,7 +35,7 @@ def play(name: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("name", some_of(SCENARIOS, 2))
 def test_limits_fit_a_server_of_any_speed(name: str, seed: int) -> None:
-    """Goodput, leases first, refusals soon, and recovery, in service times. [E6, I1, N3]"""
+    """Goodput, leases first, fair shares, refusals soon, and recovery. [E6, G1, I1, N3]"""
     play(name, seed)
 
 
@@ -44,7 +44,7 @@ def test_limits_fit_a_server_of_any_speed(name: str, seed: int) -> None:
     "bug", some_of(BUGS, 3), ids=lambda bug: f"{bug.sentence}-{bug.mutant.mistake}"
 )
 def test_overload_shows_what_it_is_about(bug: Bug, seed: int) -> None:
-    """Constants, a limit that only grows or only shrinks, leases last. [N6]"""
+    """Constants, a limit that only grows or shrinks, leases last, greed that pays. [N6]"""
     with bug.mutant.planted():
         played = perform(find(bug.mutant.scenario), seed)
     (outcome,) = (it for it in played.outcomes if it.name == bug.sentence)

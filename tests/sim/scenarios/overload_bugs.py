@@ -8,6 +8,7 @@ from tests.sim.scenarios.storm_bugs import LEASES_NOT_FIRST
 
 QUARTER, USUAL, SLOW_STORE = "overload-quarter", "overload", "overload-slow-store"
 GROWTH = "holdfast.sim.scenarios.overload_speeds:GROWTH"
+GREEDY = "holdfast.sim.scenarios.overload_speeds:GREEDY_TENANT"
 GATE = "holdfast.commit.flow.flow_control:"
 LIMIT = "holdfast.commit.flow.concurrency_limit:ConcurrencyLimit."
 
@@ -58,5 +59,12 @@ BUGS: tuple[Bug, ...] = (
         "overload.stalled",
         "reads and writes pass one gate",
         swap("holdfast.commit.flow.seats:FlowControllers.of", lambda gates, _errand: gates.writes),
+    ),
+    _bug(
+        GREEDY,
+        "overload.fair",
+        "turns count only requests that have waited, and pauses save up few turns",
+        swap(GATE + "FlowController.charge", lambda *_: None),
+        swap("holdfast.commit.flow.fair_queues:CREDIT", 8),
     ),
 )

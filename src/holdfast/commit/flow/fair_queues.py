@@ -1,10 +1,11 @@
 """A fair queue: tenants take turns, and inside a tenant its users.
 
 `commit/flow/flow_control` has one for each request class. The one with the least service is next,
-counted by the cost of what it was given since it began to wait (start-time fair queueing, on two
-levels): a tenant with a thousand queued requests delays another's first by one request, not by a
-thousand. An idle tenant saves up only a few turns: enough that occasional requests within its share
-are served at once, and that a tenant that always waits does not live on the pauses of the others.
+counted by the cost of what it was given while others waited, from the queue or past it (start-time
+fair queueing, on two levels): a tenant with a thousand queued requests delays another's first by
+one request, not by a thousand. An idle tenant saves up only some turns: enough that occasional
+requests within its share are served at once, and that a tenant that always waits does not live on
+the pauses of the others.
 
 Lengths are bounded: in total, per tenant and per user. When all places are taken and a tenant with
 less than its share arrives, the tenant with the longest queue gives one up.
@@ -24,7 +25,7 @@ from holdfast.model.errors import invariant
 # The number of remembered parties that owe cost and do not wait; they pay when they return.
 DEBTORS_MAX = 4_096
 # The cost that a party may catch up on after a pause.
-CREDIT = 8
+CREDIT = 16
 # A queue may contain this many removed items, and one for each that waits.
 _GONE_MAX = 64
 
@@ -126,6 +127,18 @@ class _Turns(Generic[P]):
         else:
             party.is_in_turn = False
 
+    def charge(self, party: P, cost: int, *, is_waited_for: bool) -> None:
+        """Charge a party for service past the queue, so that its next turn comes later.
+
+        What it takes while others wait is a debt to them. What no other waits for is none, so the
+        clock moves along: otherwise a tenant that was busy on a quiet day would pay for it in the
+        next overload.
+        """
+        start = max(party.due, self._clock - CREDIT)
+        party.due = start + cost
+        if not is_waited_for:
+            self._clock = max(self._clock, start)
+
     def forget(self) -> None:
         """Drop parties that neither wait nor owe anything, and the oldest debtors beyond the
         bound.
@@ -211,18 +224,18 @@ class TenantFairQueue(Generic[W]):
         return {it.name: it.waiting for it in self._turns.parties.values() if it.waiting}
 
     @property
+    def remembered(self) -> int:
+        """The number of tenants and users in memory, waiting or not."""
+        return sum(1 + len(it.turns.parties) for it in self._turns.parties.values())
+
+    @property
     def next_tenant(self) -> str:
         """The next in turn; something must wait."""
         return self._turns.next().name
 
     def push(self, item: W) -> tuple[bool, W | None]:
         """Queue an item. Returns whether there was room, and the item that lost its place."""
-        tenant = self._turns.parties.get(item.tenant)
-        if tenant is None:
-            tenant = self._turns.parties[item.tenant] = _Tenant(item.tenant)
-        user = tenant.turns.parties.get(item.user)
-        if user is None:
-            user = tenant.turns.parties[item.user] = _User(item.user)
+        tenant, user = self._parties(item.tenant, item.user)
         bounds = self._bounds
         evicted: W | None = None
         has_room = tenant.waiting < bounds.tenant_max and user.waiting < bounds.user_max
@@ -265,14 +278,20 @@ class TenantFairQueue(Generic[W]):
             user.line = deque([it for it in user.line if it.is_in_line])
 
     def charge(self, tenant: str, user: str, cost: int) -> None:
-        """Charge a party for an admitted item that cost more than was known."""
-        found = self._turns.parties.get(tenant)
-        if found is None:
-            return
-        found.due += cost
-        inside = found.turns.parties.get(user)
-        if inside is not None:
-            inside.due += cost
+        """Charge a party for an item that passed the queue, or that cost more than was known."""
+        party, inside = self._parties(tenant, user)
+        self._turns.charge(party, cost, is_waited_for=bool(self._waiting))
+        party.turns.charge(inside, cost, is_waited_for=bool(party.waiting))
+        self._tidy(party)
+
+    def _parties(self, tenant: str, user: str) -> tuple[_Tenant[W], _User[W]]:
+        party = self._turns.parties.get(tenant)
+        if party is None:
+            party = self._turns.parties[tenant] = _Tenant(tenant)
+        inside = party.turns.parties.get(user)
+        if inside is None:
+            inside = party.turns.parties[user] = _User(user)
+        return party, inside
 
     def _left(self, item: W, tenant: _Tenant[W], user: _User[W]) -> None:
         item.is_in_line = False

@@ -9,7 +9,8 @@ in between (`turn`). `docs/overload.md` explains the figures.
   beyond them it takes free seats below its ceiling, and higher classes have higher ceilings. A seat
   that a waiting request may take is never left empty.
 - Free seats go to the classes in their order, and inside a class to the least served
-  (`commit/flow/fair_queues`).
+  (`commit/flow/fair_queues`), counted over both flow controllers of a server and over all that
+  started: reads hardly ever wait for a seat, and use the same processor.
 - The number of seats follows measurements (`commit/flow/concurrency_limit`), except those of
   lifelines: the table gives each class its initial seats, and their proportion from then on.
 - Waiting is bounded in number and in time. While no request of a class was refused lately its
@@ -227,8 +228,11 @@ class FlowController:
         # Running requests of all classes except lifelines, which no other class has to make room
         # for.
         self._executing = 0
-        # Running requests of all classes.
+        # Waiting requests of all classes.
         self.waiting = 0
+        # The other flow controller of the same server. What starts here uses the same processor, so
+        # the next turns of its tenant come later there.
+        self.sibling: FlowController | None = None
         # Requests that lost their place; `turn` reports them to their owner.
         self._evicted: list[QueuedRequest] = []
         self._resize()
@@ -247,10 +251,11 @@ class FlowController:
         """Take in a request: it starts at once, waits, or is refused."""
         lane = self._lanes[flow.request_class]
         entry = QueuedRequest(flow, cost, now_ms, about)
-        if (not self.waiting or not lane.queue) and self._has_seat(lane):
-            self._begin(lane, entry, now_ms)
-            return entry
-        if self._is_newcomer(lane, entry.tenant) and not lane.queue.waiting_of(entry.tenant):
+        has_seat = (not self.waiting or not lane.queue) and self._has_seat(lane)
+        if has_seat or (
+            self._is_newcomer(lane, entry.tenant) and not lane.queue.waiting_of(entry.tenant)
+        ):
+            self.charge(flow, cost)
             self._begin(lane, entry, now_ms)
             return entry
         entry.state = RequestState.WAITING
@@ -339,8 +344,12 @@ class FlowController:
         self._lanes[flow.request_class].count(flow.tenant).retried += 1
 
     def charge(self, flow: Flow, cost: int) -> None:
-        """Charge a flow for a running request that cost more than was known."""
-        self._lanes[flow.request_class].queue.charge(flow.tenant, flow.user, cost)
+        """Charge a flow for a request that started past the queue, or cost more than was known.
+
+        Lifelines have seats for all, so none of them delays another.
+        """
+        if flow.request_class is not RequestClass.LIFELINE:
+            self._lanes[flow.request_class].queue.charge(flow.tenant, flow.user, cost)
 
     def turn(self, now_ms: int) -> list[QueuedRequest]:
         """The requests that start or are refused now, in order."""
@@ -392,6 +401,8 @@ class FlowController:
             lane.busy[entry.tenant] = lane.busy.get(entry.tenant, 0) + 1
         if entry.flow.request_class is not RequestClass.LIFELINE:
             self._executing += 1
+        if self.sibling is not None:
+            self.sibling.charge(entry.flow, entry.cost)
         lane.tally.begun += 1
         lane.lately_begun += 1
         tally = lane.tenants.get(entry.tenant) or lane.count(entry.tenant)

@@ -84,6 +84,7 @@ class FlowControllers:
             controller(settings.writes, "writes"),
             controller(settings.reads, "reads"),
         )
+        self.writes.sibling, self.reads.sibling = self.reads, self.writes
 
     @property
     def all(self) -> tuple[FlowController, FlowController]:

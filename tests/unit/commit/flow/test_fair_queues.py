@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.commit.flow.fair_queues import (
     CREDIT,
@@ -76,6 +80,50 @@ def test_what_turns_out_to_cost_more_is_paid_by_later_turns() -> None:
     assert {it.tenant for it in _served(queue, 20)} == {other}
 
 
+def test_service_that_no_other_waited_for_is_no_debt() -> None:
+    """A busy day without overload does not put a tenant last in the next overload. [G1]"""
+    queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
+    for _ in range(1_000):
+        queue.charge("busy", "b", 1)
+    _filled(queue, "busy", "b", 100)
+    _filled(queue, "calm", "c", 100)
+    counts = Counter(it.tenant for it in _served(queue, CREDIT + 21))
+    assert counts["busy"] >= 10
+
+
+def test_service_past_the_queue_while_others_wait_is_a_debt() -> None:
+    """Requests that found a free seat count as much as those that waited for one. [G1, E6]"""
+    queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
+    _filled(queue, "calm", "c", 100)
+    for _ in range(50):
+        queue.charge("greedy", "g", 1)
+    _filled(queue, "greedy", "g", 100)
+    counts = Counter(it.tenant for it in _served(queue, 50 - CREDIT))
+    assert counts == {"calm": 50 - CREDIT}
+
+
+@given(st.integers(0, 2**32))
+def test_service_in_the_queue_and_past_it_is_shared_fairly_among_tenants_that_wait(
+    seed: int,
+) -> None:
+    """However a tenant is served, what it gets stays within its credit of the others. [G1, E6]"""
+    rng = random.Random(seed)
+    queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
+    tenants = [f"t{number}" for number in range(rng.randint(2, 6))]
+    given_to = dict.fromkeys(tenants, 0)
+    for tenant in tenants:
+        _filled(queue, tenant, "u", 400)
+    for _ in range(300):
+        past = tenants[0]
+        # A tenant is served past the queue only while that is no more than its share.
+        if rng.random() < 1 / (2 * len(tenants)):
+            queue.charge(past, rng.choice("uv"), 1)
+            given_to[past] += 1
+        else:
+            given_to[queue.pop().tenant] += 1
+    assert max(given_to.values()) - min(given_to.values()) <= CREDIT
+
+
 def test_lines_are_bounded_for_all_for_a_tenant_and_for_a_user() -> None:
     """No line grows without end. [E6]"""
     queue: TenantFairQueue[QueueItem] = TenantFairQueue(
@@ -134,4 +182,14 @@ def test_the_memory_of_parties_that_left_is_bounded() -> None:
         _filled(queue, f"tenant-{number}", "u", 1)
         queue.pop()
         queue.charge(f"tenant-{number}", "u", 1_000)
-    assert len(queue._turns.parties) <= DEBTORS_MAX + 2
+    assert queue.remembered <= 2 * (DEBTORS_MAX + 2)
+
+
+def test_the_memory_of_parties_that_never_waited_is_bounded() -> None:
+    """Every request that starts is charged, also those of tenants and users that never queue."""
+    queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
+    for number in range(3 * DEBTORS_MAX):
+        queue.charge(f"tenant-{number}", "u", 1)
+        queue.charge("acme", f"user-{number}", 1)
+    # As many tenants with a user each, and as many users of one tenant.
+    assert queue.remembered <= 3 * (DEBTORS_MAX + 2)

@@ -19,6 +19,7 @@ from holdfast.commit.flow.flow_control import (
 from holdfast.commit.flow.flow_counts import OTHERS, TENANTS_COUNTED_MAX
 from holdfast.commit.flow.overload import RejectionReason
 from holdfast.commit.flow.request_classes import Flow, RequestClass
+from holdfast.commit.flow.seats import FlowControllers, FlowControlSettings
 
 LIFELINE = Flow(RequestClass.LIFELINE, "agents", "n1")
 SYSTEM = Flow(RequestClass.SYSTEM, "schedulers", "main")
@@ -165,6 +166,36 @@ def test_the_head_of_the_queue_starts_though_the_owner_polled_late_unless_much_l
     gate.leave(begun[1], 1_250)
     assert gate.turn(1_250) == [third]
     assert third.state is RequestState.REFUSED
+
+
+def test_a_request_that_started_at_once_counts_as_a_turn() -> None:
+    """The tenant that found the free seat has had its turn. [G1, E6]"""
+    gate = _gate(tenant=Seats(1, 1, 4, BOUNDS, 100))
+    first = gate.enter(TENANT, 0)
+    gate.enter(TENANT, 0)
+    other = gate.enter(Flow(RequestClass.TENANT, "other", "u"), 0)
+    gate.leave(first, 1)
+    assert gate.turn(1) == [other]
+
+
+def test_a_read_counts_when_turns_of_writes_are_given_and_the_reverse() -> None:
+    """Reads find a seat at once, and take the processor from writes that wait. [G1, E6]"""
+    for is_reversed in (False, True):
+        controllers = FlowControllers(
+            random.Random(1),
+            FlowControlSettings(
+                writes=_seats(tenant=Seats(1, 1, 4, BOUNDS, 100)),
+                reads=_seats(tenant=Seats(1, 1, 4, BOUNDS, 100)),
+                is_measured=False,
+            ),
+        )
+        full, free = controllers.all[::-1] if is_reversed else controllers.all
+        first = full.enter(Flow(RequestClass.TENANT, "first", "u"), 0)
+        full.enter(TENANT, 0)
+        assert free.enter(TENANT, 0).state is RequestState.BEGUN
+        other = full.enter(Flow(RequestClass.TENANT, "other", "u"), 0)
+        full.leave(first, 1)
+        assert full.turn(1) == [other]
 
 
 def test_a_withdrawn_request_is_not_started() -> None:
