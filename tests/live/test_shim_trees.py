@@ -16,10 +16,12 @@ from tests.workshop import Workshop, command, eventually, is_running, marked, pl
 
 # Ignores SIGTERM, and starts a grandchild that ignores it, too, in a session of its own, whose
 # parents are gone: nothing but a namespace or a subreaper finds it.
+# A daemon creates the file once it runs, however slow the machine is.
+ONCE_THERE = "until test -e there; do sleep 0.1; done;"
 STUBBORN = (
     "trap '' TERM; "
-    "(setsid sh -c 'trap \"\" TERM HUP; echo grandchild; while :; do sleep 1; done' &); "
-    "sleep 0.1; echo ready; while :; do sleep 1; done"
+    "(setsid sh -c 'trap \"\" TERM HUP; echo grandchild; touch there; while :; do sleep 1; done' &); "
+    f"{ONCE_THERE} echo ready; while :; do sleep 1; done"
 )
 
 
@@ -61,7 +63,7 @@ def test_what_the_work_leaves_behind_is_ended_with_it(isolation: str, tmp_path: 
 
     async def story() -> None:
         async with workshop(tmp_path / "replicas", isolation) as one:
-            script = "(setsid sh -c 'echo left; sleep 60' &); sleep 0.2; exit 5"
+            script = f"(setsid sh -c 'echo left; touch there; sleep 60' &); {ONCE_THERE} exit 5"
             attempt = await one.launched(command(script), grace_ms=200)
             told = await one.heard(Exited, attempt)
             assert one.output(attempt) == "left\n"

@@ -27,7 +27,7 @@ OLDER: Sequence[Change] = (
     ("isolation, started_wall_ms, PROTOCOL);", "isolation, started_wall_ms);"),
     ('"status %s %d/%llu %lld %lld %d\\n"', '"status %s %d/%llu %lld %lld\\n"'),
     ("deadline_ms, kill_ms, PROTOCOL);", "deadline_ms, kill_ms);"),
-    ('return tell(fd, "unknown\\n");', "return false;"),
+    ('return reply(fd, "unknown\\n");', "return false;"),
 )
 # One that says more than we know, in each record and each answer, and of its own accord.
 NEWER: Sequence[Change] = (
