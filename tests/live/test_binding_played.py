@@ -10,6 +10,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
@@ -45,6 +47,7 @@ def play(story: Any) -> None:
     asyncio.run(asyncio.wait_for(story, STORY_S))
 
 
+@pytest.mark.long
 def test_one_gpu_of_a_node_that_is_late_has_one_owner_at_a_time(tmp_path: Path) -> None:
     """While the node is doubted nothing is bound to it, and each replica says why it waits and when
     it is tried again; then they get the device one after the other. [SC1, C3, C4, D1, F5, H4]"""

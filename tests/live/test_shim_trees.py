@@ -20,7 +20,8 @@ from tests.workshop import Workshop, command, eventually, is_running, marked, pl
 ONCE_THERE = "until test -e there; do sleep 0.1; done;"
 STUBBORN = (
     "trap '' TERM; "
-    "(setsid sh -c 'trap \"\" TERM HUP; echo grandchild; touch there; while :; do sleep 1; done' &); "
+    '(setsid sh -c \'trap "" TERM HUP; echo grandchild; touch there; '
+    "while :; do sleep 1; done' &); "
     f"{ONCE_THERE} echo ready; while :; do sleep 1; done"
 )
 

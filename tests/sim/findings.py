@@ -28,7 +28,11 @@ BUGS_EVERY = 6
 # Worlds of which one seed takes as long as DEAR seeds of the others.
 DEAR_WORLDS, DEAR = (":MANY",), 20
 # A bug that keeps a plane so busy that one seed takes as long as that.
-DEAR_BUGS = ("pauses-do-not-grow",)
+DEAR_BUGS = (
+    "pauses-do-not-grow",
+    "lease-never-renewed-again",
+    "end-written-again-and-again",
+)
 # The share of demanded events that may be missing over the seeds of a default run.
 UNSEEN_PERCENT_MAX = scaled(10, 0)
 

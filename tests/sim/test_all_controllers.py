@@ -163,6 +163,7 @@ def test_a_benign_change_of_a_controller_does_not_alarm(mutant: Mutant) -> None:
     assert search(mutant, seeds_max=1).seed is None
 
 
+@pytest.mark.long
 def test_a_seed_of_this_world_means_the_same_run() -> None:
     """[N6]"""
     scenario = find(scaled(CALENDARS, WHOLE))

@@ -52,7 +52,7 @@ WHOLE_EVERY = 10
 CALM_SEEDS = scaled(1, 2)
 # Worlds with too little time, too little capacity, or lost watch events.
 EDGES = {
-    TIGHT: scaled(2, 14),
+    TIGHT: scaled(1, 14),
     ZONE: scaled(1, 5),
     SKEWED: scaled(1, 3),
     TAKEOVER: scaled(1, 4),
@@ -183,6 +183,7 @@ def test_a_benign_change_of_the_end_to_end_world_does_not_alarm(mutant: Mutant) 
     assert search(mutant, seeds_max=BENIGN_SEEDS).seed is None
 
 
+@pytest.mark.long
 def test_a_seed_of_the_end_to_end_world_means_the_same_run_in_every_process() -> None:
     """Under different hash seeds, also with every stimulus and effect spelt out. [N6]"""
     check_same_in_every_process(scaled(TIGHT, QUICK), scaled((), (3, 17)), 5)
