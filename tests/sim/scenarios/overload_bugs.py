@@ -44,20 +44,20 @@ BUGS: tuple[Bug, ...] = (
     bug(
         QUARTER,
         "overload.goodput",
-        "whoever is refused may come back at once",
+        "refused callers may come back at once",
         rewrite(GATE + "FlowController._retry_after_s", "return 1 + int(", "return int(0 * "),
     ),
     bug(
         QUARTER,
         "overload.refusals",
-        "whoever will be refused waits as if nobody were",
+        "requests that will be refused wait as long as the others",
         swap(GATE + "CALM_AFTER_MS", 0),
         swap("holdfast.commit.flow.concurrency_limit:CALM_FACTOR", 10),
     ),
     bug(
         USUAL,
         "overload.stalled",
-        "reads and writes pass one gate",
+        "reads and writes share one flow controller",
         swap("holdfast.commit.flow.seats:FlowControllers.of", lambda gates, _errand: gates.writes),
     ),
     _bug(
