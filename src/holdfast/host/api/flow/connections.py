@@ -119,7 +119,6 @@ class Connection(web.RequestHandler):
             return False
         outcome = load_shedder.refusal(flow, bytes(data))
         if isinstance(outcome, ArrivalTicket):
-            self.release_ticket()
             self.ticket = outcome
             return False
         if outcome is None or not load_shedder.hold(self, outcome):
@@ -153,6 +152,8 @@ class Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
+        # A request that needs no seat, such as a health check, was never queued.
+        self.release_ticket()
         is_sending = not request.content.is_eof()
         if is_sending and not resp.prepared:
             resp.force_close()

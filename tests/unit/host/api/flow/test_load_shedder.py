@@ -135,6 +135,38 @@ async def _served(request: web.BaseRequest) -> web.StreamResponse:
     return web.Response()
 
 
+async def _ask(connection: Connection, wire: Wire, data: bytes) -> bytes:
+    wire.sent = b""
+    wire.arrived.clear()
+    connection.data_received(data)
+    await asyncio.wait_for(wire.arrived.wait(), PATIENCE_S)
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    return wire.sent
+
+
+def test_requests_that_are_never_queued_crowd_no_one_out() -> None:
+    """Idle connections whose last request was a health check keep no other from the server. [E6]"""
+
+    async def story() -> None:
+        keeper = LoadShedder(crowded(2))
+        server = HttpServer(_served, patience=ClientTimeouts())
+        opened = []
+        for _ in range(2 * SEATS.most):
+            connection = Connection(server, ClientTimeouts(), loop=asyncio.get_running_loop())
+            wire = Wire()
+            connection.connection_made(wire)
+            await asyncio.sleep(0)
+            await _ask(connection, wire, GET)
+            connection.load_shedder = (keeper, ANN)
+            opened.append(connection)
+            assert (await _ask(connection, wire, GET)).startswith(b"HTTP/1.1 200")
+        for connection in opened:
+            connection.connection_lost(None)
+
+    asyncio.run(story())
+
+
 def test_a_connection_answers_a_little_later_and_in_order() -> None:
     """A client without an answer does not ask again; one that does gets its first answer."""
 
