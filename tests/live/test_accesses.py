@@ -86,7 +86,7 @@ def has(*verbs: str) -> Callable[[list[Mutation]], bool]:
     return lambda found: set(verbs) <= {it.verb for it in found}
 
 
-def test_reads_of_secrets_are_told_and_a_tenants_auditor_sees_its_own(tmp_path: Path) -> None:
+def test_reads_of_secrets_are_reported_and_a_tenants_auditor_sees_its_own(tmp_path: Path) -> None:
     async def story() -> None:
         export = tmp_path / "export"
         async with serving(tmp_path / "data", "--audit-export", f"file:{export}") as server:
@@ -149,7 +149,7 @@ async def exported(folder: Path, verb: str) -> None:
         await asyncio.sleep(0.2)
 
 
-def test_failed_authentications_are_told_and_cannot_flood(tmp_path: Path) -> None:
+def test_failed_authentications_are_reported_and_cannot_flood(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path / "data") as server:
             async with session_of(server, "") as nobody:
@@ -170,7 +170,7 @@ def test_failed_authentications_are_told_and_cannot_flood(tmp_path: Path) -> Non
     asyncio.run(story())
 
 
-def test_a_certificate_of_another_authority_is_told(tmp_path: Path) -> None:
+def test_a_certificate_of_another_authority_is_reported(tmp_path: Path) -> None:
     """TLS refuses it before there is a request, and the audit has it all the same."""
 
     async def story() -> None:
@@ -194,7 +194,7 @@ def test_a_certificate_of_another_authority_is_told(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_certificates_of_nodes_are_told(tmp_path: Path) -> None:
+def test_certificates_of_nodes_are_reported(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path / "data") as server:
             async with server.client() as admin:

@@ -99,7 +99,7 @@ async def machine_lost(plane: WholePlane, folder: Path) -> None:
 
 
 @pytest.mark.skipif(not kubectls.binaries(), reason="no kubectl")
-def test_what_happens_is_told_and_what_is_over_is_cleared_up(tmp_path: Path) -> None:
+def test_what_happens_is_reported_and_what_is_over_is_cleared_up(tmp_path: Path) -> None:
     """By kubectl, as people see it. [M1, I3, I4, I5, SC6, SC13]"""
 
     async def story() -> None:

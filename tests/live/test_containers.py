@@ -146,7 +146,7 @@ def test_a_container_sees_its_image_its_files_and_its_variables(image: Path) -> 
 
 
 @pytest.mark.parametrize("code", [0, 3, 255])
-def test_the_exit_code_of_a_container_is_told(code: int, image: Path) -> None:
+def test_the_exit_code_of_a_container_is_reported(code: int, image: Path) -> None:
     """[H1]"""
 
     async def story() -> None:
@@ -257,7 +257,7 @@ def test_a_command_beside_a_container_runs_inside_it(code: int, image: Path) -> 
     play(story())
 
 
-def test_want_of_memory_in_a_container_is_told(image: Path) -> None:
+def test_want_of_memory_in_a_container_is_reported(image: Path) -> None:
     """The kernel's count outlives the container. [H1]"""
 
     async def story() -> None:

@@ -155,7 +155,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.root
-def test_a_full_disk_is_told_and_work_starts_when_there_is_room(
+def test_a_full_disk_is_reported_and_work_starts_when_there_is_room(
     tmp_path: Path, small_disk: Path
 ) -> None:
     """What runs goes on meanwhile. [E3]"""

@@ -124,7 +124,7 @@ def test_deleted_objects_are_gone_when_delete_returns(kubectl: Kubectl) -> None:
     assert kubectl("delete", "role", "r0", "--ignore-not-found") == ""
 
 
-def test_what_one_may_do_is_told(kubectl: Kubectl) -> None:
+def test_what_one_may_do_is_reported(kubectl: Kubectl) -> None:
     """Kubectl from 1.32 on asks in protobuf."""
     assert kubectl("auth", "can-i", "create", "workloads.holdfast.dev").strip() == "yes"
     assert "*.*" in kubectl("auth", "can-i", "--list")

@@ -206,7 +206,7 @@ def test_only_work_itself_gets_its_secrets(
         ({"db/k": b"\x00" + CANARY.encode()}, "env[P].secret: db/k: is not valid UTF-8"),
     ],
 )
-def test_a_secret_that_does_not_fit_is_told_without_its_value(
+def test_a_secret_that_does_not_fit_is_reported_without_its_value(
     values: dict[str, Any], says: str, tmp_path: Path
 ) -> None:
     """[E3]"""

@@ -248,7 +248,7 @@ def test_work_runs_as_its_user(tmp_path: Path) -> None:
     play(story())
 
 
-def test_an_exit_is_told_only_when_it_is_written(tmp_path: Path) -> None:
+def test_an_exit_is_reported_only_when_it_is_written(tmp_path: Path) -> None:
     """No end is reported that a power cut could take back; the shim tries again. [INV11]"""
 
     async def story() -> None:

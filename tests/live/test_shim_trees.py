@@ -74,7 +74,7 @@ def test_what_the_work_leaves_behind_is_ended_with_it(isolation: str, tmp_path: 
     play(story())
 
 
-def test_the_death_of_a_shim_ends_its_tree_and_is_told(isolation: str, tmp_path: Path) -> None:
+def test_the_death_of_a_shim_ends_its_tree_and_is_reported(isolation: str, tmp_path: Path) -> None:
     """[INV2, H1]"""
 
     async def story() -> None:

@@ -119,7 +119,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
 
 
 @pytest.mark.slow
-def test_every_part_that_is_killed_comes_back_and_is_told_of(up: Up) -> None:
+def test_every_part_that_is_killed_comes_back_and_is_reported(up: Up) -> None:
     """[C7.4, C7.5]"""
     up.start()
     before = up.parts()

@@ -243,7 +243,7 @@ def test_no_patch_grows_beyond_the_bounds_or_costs_much(document: Any, ops: Any)
 
 
 @given(old=documents, new=documents)
-def test_a_difference_is_told_if_and_only_if_there_is_one(old: Any, new: Any) -> None:
+def test_a_difference_is_reported_if_and_only_if_there_is_one(old: Any, new: Any) -> None:
     """No write to another owner's field goes unseen. [A9, C6.7]"""
     assert json_equal(old, new) == _equal(old, new)
     assert (changed_paths(old, new) == []) == _equal(old, new)

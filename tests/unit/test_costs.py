@@ -57,7 +57,7 @@ def test_slow_is_what_computes_and_what_waits() -> None:
     assert slowest([both, computes, waits], 2) == [waits, computes]
 
 
-def test_folders_are_told_with_their_share() -> None:
+def test_folders_are_reported_with_their_share() -> None:
     costs = [
         Cost("tests/unit/host/api/test_a.py::test", 2.0, 0.0),
         Cost("tests/sim/b.py::t", 6.0, 0.0),

@@ -57,7 +57,7 @@ def test_a_fence_between_look_and_registration_stops_the_old_work_before_any_ext
     assert rig.agent.life.incarnation == 2
 
 
-def test_an_end_that_was_told_before_the_inventory_counts() -> None:
+def test_an_end_that_was_reported_before_the_inventory_counts() -> None:
     """A shim does not wait for the agent to look around."""
     rig = started()
     replica = running(rig)

@@ -39,7 +39,7 @@ def published(rig: Rig, replica: Any) -> tuple[Stage, list[str]]:
     return status.stage, sorted(status.process.addresses)
 
 
-def test_no_address_is_told_before_the_work_listens_there() -> None:
+def test_no_address_is_reported_before_the_work_listens_there() -> None:
     """And it is not ready before it listens everywhere. [A6]"""
     rig = started()
     replica = begun(rig)

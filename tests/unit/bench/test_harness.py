@@ -109,7 +109,7 @@ def test_timers_tell_a_slow_function_from_a_fast_one() -> None:
     assert rate(fast, seconds=0.02) > 5 * rate(slow, seconds=0.02)
 
 
-def test_best_of_calls_as_often_as_it_was_told() -> None:
+def test_best_of_calls_as_often_as_asked() -> None:
     """A benchmark with side effects can count on the number."""
     calls = []
     best_of(lambda: calls.append(1), repeat=3, number=4)

@@ -49,7 +49,7 @@ def test_a_name_cannot_lead_to_another_path() -> None:
         ({"metadata": {"name": "a", "namespace": 5}}, "metadata.namespace: 5 must be a string"),
     ],
 )
-def test_what_is_wrong_is_told_with_field_value_and_rule(
+def test_what_is_wrong_is_reported_with_field_value_and_rule(
     changes: dict[str, Any], sentence: str
 ) -> None:
     """[B4]"""

@@ -64,7 +64,7 @@ def test_the_input_is_read_for_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
         ("kind: XList\nitems: [1]", "item 1: must be an object"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_its_file(tmp_path: Path, text: str, rule: str) -> None:
+def test_what_cannot_be_read_is_named_with_its_file(tmp_path: Path, text: str, rule: str) -> None:
     file = write(tmp_path, text, "bad.yaml")
     with pytest.raises(Invalid) as caught:
         documents(file)
@@ -77,7 +77,7 @@ def test_a_file_without_end_is_not_read_to_its_end() -> None:
         documents("/dev/zero")
 
 
-def test_text_that_is_no_text_is_told(tmp_path: Path) -> None:
+def test_text_that_is_no_text_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(Invalid, match="must be UTF-8 text"):
         documents(str(tmp_path / "a.yaml"))

@@ -21,7 +21,7 @@ def test_every_kind_has_all_its_names() -> None:
     "text, hint",
     [("worklaod", "did you mean workloads?"), ("x", "it must be one of workloads, replicas")],
 )
-def test_a_kind_that_is_none_is_told_with_what_comes_near(text: str, hint: str) -> None:
+def test_a_kind_that_is_none_is_reported_with_what_comes_near(text: str, hint: str) -> None:
     with pytest.raises(UsageError, match=f"KIND: unknown kind '{text}'; ") as caught:
         kind_named(text)
     assert hint in caught.value.message

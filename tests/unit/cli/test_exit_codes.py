@@ -44,7 +44,7 @@ def failing(error: BaseException) -> Callable[[], int]:
     return lambda: run(command())
 
 
-def test_a_lost_answer_is_never_told_as_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lost_answer_is_never_reported_as_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     """[E5, N1.1]"""
     assert failing(OutcomeUnknown("no answer in time"))() == ExitCode.UNKNOWN
     assert capsys.readouterr().err == (

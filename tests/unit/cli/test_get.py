@@ -19,7 +19,7 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-def test_every_form_is_known_and_others_are_told_with_all_of_them() -> None:
+def test_every_form_is_known_and_others_are_reported_with_all_of_them() -> None:
     for form in (*FORMS, "value=status.state"):
         assert form_of(form) == form
     for wrong in ("xml", "value=", "value=a..b", ""):

@@ -77,7 +77,7 @@ def test_the_help_lists_all_commands_and_exit_codes(capsys: pytest.CaptureFixtur
         ("agent --server https://x --capacity cpu=x,memory=1Gi", "--capacity: cpu=x"),
     ],
 )
-def test_a_wrong_command_line_is_told_and_ends_with_2(
+def test_a_wrong_command_line_is_reported_and_ends_with_2(
     line: str, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(line.split()) == ExitCode.USAGE

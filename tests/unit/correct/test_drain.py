@@ -188,7 +188,7 @@ def test_a_drain_that_is_taken_back_leaves_no_word_behind() -> None:
     assert plan(update.object, workload(1), replica()).requests == ()
 
 
-def test_progress_is_told_once_a_second_and_the_end_at_once() -> None:
+def test_progress_is_reported_once_a_second_and_the_end_at_once() -> None:
     it = DrainController()
     two = [replica(State.STOPPING, number) for number in range(2)]
     there = plan(draining(), workload(2), *two, it=it).requests[0].object

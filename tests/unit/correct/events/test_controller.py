@@ -59,7 +59,7 @@ def restarted(on: Rig, reason: str = "exit 1") -> None:
     accepted(on.plane.ask(agent(binding.node), move))
 
 
-def test_the_life_of_a_replica_is_told_in_the_shape_that_kubectl_reads() -> None:
+def test_the_life_of_a_replica_is_reported_in_the_shape_that_kubectl_reads() -> None:
     """With whom, when, by whom and on what evidence. [A8, M1, M4]"""
     on = rig(WorkloadController())
     replica = running(on)
@@ -137,7 +137,7 @@ def test_what_is_long_over_is_not_news() -> None:
     assert told(on) == {}
 
 
-def test_why_a_replica_waits_is_told_and_told_again_when_it_changes() -> None:
+def test_why_a_replica_waits_is_reported_and_reported_again_when_it_changes() -> None:
     """[E3]"""
     on = rig(WorkloadController())
     on.plane.workload(replicas=1)
@@ -152,7 +152,7 @@ def test_why_a_replica_waits_is_told_and_told_again_when_it_changes() -> None:
     assert on.all("events")[0].message == "no quota"
 
 
-def test_a_lost_node_and_what_becomes_of_its_work_are_told() -> None:
+def test_a_lost_node_and_what_becomes_of_its_work_are_reported() -> None:
     """Each act of repair with its evidence. [I4, M1, SC6, SC13]"""
     nodes = ("node-a", "node-b", "node-c")
     on = rig(WorkloadController(), NodesController(), RepairController(), nodes=nodes)
@@ -185,7 +185,7 @@ def test_a_node_that_comes_and_goes_is_counted() -> None:
     assert told(on) == {("node-a", "NodeSuspect"): 3, ("node-a", "NodeReady"): 3}
 
 
-def test_an_operators_word_is_told() -> None:
+def test_an_operators_word_is_reported() -> None:
     """It is outside what a fence guarantees. [A8]"""
     nodes = ("node-a", "node-b", "node-c")
     on = rig(WorkloadController(), NodesController(), nodes=nodes)
@@ -200,7 +200,7 @@ def test_an_operators_word_is_told() -> None:
     assert event.type.value == "Warning"
 
 
-def test_the_end_of_a_job_is_told() -> None:
+def test_the_end_of_a_job_is_reported() -> None:
     """[M1]"""
     on = rig()
     job = on.plane.workload("job", replicas=0)

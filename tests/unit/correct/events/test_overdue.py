@@ -76,7 +76,7 @@ def test_how_a_job_ended_is_never_behind() -> None:
     assert ("web", "StatusBehind") not in warnings(on)
 
 
-def test_status_of_an_old_spec_is_told_and_taken_for_nothing_else() -> None:
+def test_status_of_an_old_spec_is_reported_and_taken_for_nothing_else() -> None:
     """The counting controller is behind; the replicas are not. [I4, H3, C6.9]"""
     on = rig()
     on.plane.workload(replicas=1)

@@ -64,7 +64,7 @@ def told(on: Rig) -> list[tuple[str, str, str]]:
 # Owners ------------------------------------------------------------------------------------------
 
 
-def test_what_outlived_all_its_owners_goes_and_is_told() -> None:
+def test_what_outlived_all_its_owners_goes_and_is_reported() -> None:
     """One living owner is enough to stay; so is none at all. [I4, I5, SC13, M1]"""
     on = rig()
     one, two = secret(on, "one"), secret(on, "two")

@@ -187,7 +187,7 @@ async def flooded(desk: Desk, users: int, each: int) -> int:
     return refused
 
 
-def test_a_command_is_told_in_full_whatever_its_user_and_its_tenant_read_before() -> None:
+def test_a_command_is_reported_in_full_whatever_its_user_and_its_tenant_read_before() -> None:
     """An insider who reads much cannot run a command that is recorded without its details."""
 
     async def play(desk: Desk) -> None:

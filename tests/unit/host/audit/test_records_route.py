@@ -72,7 +72,7 @@ def test_all_pages_together_are_the_whole_chain(tmp_path: Path, limit: int) -> N
     assert [it.number for it in found if it.said is None] == [7]
 
 
-def test_what_is_beyond_the_head_is_not_told(tmp_path: Path) -> None:
+def test_what_is_beyond_the_head_is_not_reported(tmp_path: Path) -> None:
     journal(tmp_path)
     assert [it.number for it in all_pages(tmp_path, 500, upto=11)] == list(range(1, 12))
 

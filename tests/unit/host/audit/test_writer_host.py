@@ -90,7 +90,7 @@ def test_what_is_said_in_the_store_is_written_to_files(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_disk_that_cannot_be_written_is_told_of_and_tried_again(
+def test_a_disk_that_cannot_be_written_is_reported_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """[C7.5]"""

@@ -22,7 +22,7 @@ from tests.unit.host.client.scripted import Scripted, refuses, says
 ME = Identity(name="system:scheduler:main")
 
 
-def test_only_servers_that_live_and_have_an_address_are_told_of() -> None:
+def test_only_servers_that_live_and_have_an_address_are_reported() -> None:
     """Neither those that stopped in order nor those whose lease has expired."""
     leases = [
         ServerLease("gone", "a", 1, 1, 15_000, "https://gone"),

@@ -133,7 +133,7 @@ def test_trouble_with_a_bundle_is_over_when_one_is_taken(tmp_path: Path) -> None
     story(tmp_path, told)
 
 
-def test_what_cannot_be_kept_is_not_told_as_trusted(
+def test_what_cannot_be_kept_is_not_reported_as_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A restart would undo it, while the servers already rely on it."""

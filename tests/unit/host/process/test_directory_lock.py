@@ -128,7 +128,7 @@ def test_an_ungiven_name_is_refused_and_the_lock_released(tmp_path: Path, text: 
             DirectoryLock(tmp_path, "n1")
 
 
-def test_a_directory_that_cannot_be_used_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_used_is_reported_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Unavailable, match="cannot be used: "):
         DirectoryLock(tmp_path / "file" / "below", "n1")

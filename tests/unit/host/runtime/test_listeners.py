@@ -108,7 +108,7 @@ def test_the_kernel_tells_address_user_and_family_of_each_listener(kind: int) ->
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10_000])
-def test_only_listeners_at_the_ports_that_were_asked_for_are_told(count: int) -> None:
+def test_only_listeners_at_the_ports_that_were_asked_for_are_reported(count: int) -> None:
     """However many that are."""
     with socket.socket() as first, socket.socket() as last, socket.socket() as other:
         sockets = sorted((first, last, other), key=_bound)

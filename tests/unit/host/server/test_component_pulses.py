@@ -139,7 +139,7 @@ class _Picture:
         return 30
 
 
-def test_every_server_is_told_again_and_again_though_one_is_away(
+def test_every_server_is_informed_again_and_again_though_one_is_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """[H3]"""
