@@ -117,6 +117,7 @@ class Connection(web.RequestHandler):
         is_idle = self._waiter is not None and not self._waiter.done() and not self._messages
         if not is_idle or self._header_timer is not None:
             return False
+        self.release_ticket()
         outcome = load_shedder.refusal(flow, bytes(data))
         if isinstance(outcome, ArrivalTicket):
             self.ticket = outcome
