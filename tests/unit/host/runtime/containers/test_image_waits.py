@@ -41,8 +41,8 @@ case "$verb" in
     echo "$last" >> {log}
     case "$last" in
       */private*) grep -q acme-token "$auth" || {{ echo denied >&2; exit 1; }};;
-      */big*) mkdir -p "$store"; head -c 3000000 /dev/zero > "$store/blob"
-        sleep 600 & echo $! > {pid}; wait;;
+      */big*) sleep 600 & echo $! > {pid}
+        mkdir -p "$store"; head -c 3000000 /dev/zero > "$store/blob"; wait;;
       */slow*) until test -e {go}; do sleep 0.02; done;;
     esac
     echo "done $last" >> {log}
