@@ -48,7 +48,7 @@ from holdfast.observe.watch_hub import WatchHub
 
 # A list of more objects than this that asks for no pages can wait.
 SWEEP_OVER = 1_000
-# A read costs one more for every so many objects.
+# A read costs one more for this many objects each.
 _OBJECTS_PER_COST = 100
 # An object that must be decoded to know whether it is selected costs as much as this many others.
 DECODED_COST = 5

@@ -58,13 +58,13 @@ _PATH_NAMESPACE = {
 LIST_PARAMETERS = (
     _query("labelSelector", "string", "only objects with these labels"),
     _query("fieldSelector", "string", "only objects with these fields, such as metadata.name=x"),
-    _query("limit", "integer", "at most so many, with a continue token for the rest"),
+    _query("limit", "integer", "the most objects to return, with a continue token for the rest"),
     _query("continue", "string", "go on where the last page ended"),
     _query("resourceVersion", "string", "not older than this; unset means the newest"),
     _query("watch", "boolean", "stream changes instead of a list"),
     _query("allowWatchBookmarks", "boolean", "send bookmarks with the newest version"),
     _query("bookmarkSeconds", "integer", "send bookmarks that often, if there is room"),
-    _query("timeoutSeconds", "integer", "end the watch after so long"),
+    _query("timeoutSeconds", "integer", "end the watch after this many seconds"),
 )
 WRITE_PARAMETERS = (
     _query("dryRun", "string", "All: decide and answer, but write nothing"),
