@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.runtime_protocol import Attempt, Check, Exited, NotLaunched, Probed, RunProbe
+from holdfast.host.runtime.containers import containers
 from holdfast.host.runtime.isolation_levels import offered
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import ExecAction, Port, TcpAction
@@ -74,6 +75,12 @@ def test_a_node_offers_sandboxes_only_if_its_runtime_has_run_one(
         assert level is Isolation.CONTAINER
         assert notes[0].startswith("sandboxes are not available: ")
     assert os.listdir(tmp_path / "agent") == []
+
+
+def test_a_runtime_is_not_asked_for_a_container_before_it_has_a_bundle(runsc: Runsc) -> None:
+    """It would make its directory where the launch is about to, and that would fail."""
+    assert not containers.has_begun(os.getpid(), "early", str(runsc.path))
+    assert runsc.verbs() == []
 
 
 def test_work_that_is_to_be_sandboxed_is_run_by_that_runtime_alone(

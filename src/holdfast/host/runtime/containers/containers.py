@@ -298,17 +298,21 @@ def has_begun(pid: int, name: str, runtime: str = "") -> bool:
 
     Before that no command can enter it. Files below BOX are visible only in that process's mount
     namespace. Another runtime is asked by its command, in the namespaces of that process: its files
-    are internal to it.
+    are internal to it. It is not asked before it has a bundle, since it makes its directory
+    when asked, and the script, which makes that directory too, would fail.
     """
-    if runtime:
-        words = ("--root", str(BOX / "state"), "state", name)
-        return _says_running(["nsenter", f"--target={pid}", "--mount", "--pid", runtime, *words])
-    seen = Path(f"/proc/{pid}/root{BOX}/state/{name}")
+    box = Path(f"/proc/{pid}/root{BOX}")
+    seen = box / "state" / name
     try:
-        # A container that is made and not started has a pipe on which it waits for its start.
-        return (seen / "state.json").exists() and not (seen / "exec.fifo").exists()
+        if not runtime:
+            # A container that is made and not started has a pipe on which it waits for its start.
+            return (seen / "state.json").exists() and not (seen / "exec.fifo").exists()
+        has_bundle = (box / "config.json").exists()
     except OSError:
         return False
+    words = ("--root", str(BOX / "state"), "state", name)
+    asked = ["nsenter", f"--target={pid}", "--mount", "--pid", runtime, *words]
+    return has_bundle and _says_running(asked)
 
 
 def _says_running(command: list[str]) -> bool:
