@@ -24,7 +24,7 @@ SEEDS   ?= 1000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: authority-page signals-page matrix-page help install up system check check-types check-rules check-collect format test test-quick test-long full-long property-long storm-long crash-long failover-long end-to-end-long run-long fuzz sim-authority sim-end-to-end sim-all-controllers sim-edges sim-sweep bench requirements lock clean
+.PHONY: authority-page signals-page matrix-page help install up system check check-types check-rules check-collect format test test-quick test-long full-long property-long storm-long crash-long failover-long end-to-end-long run-long fuzz sim-authority sim-end-to-end sim-all-controllers sim-edges sim-sweep bench requirements lock wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -137,6 +137,9 @@ matrix-page: $(VENV)/.installed ## Rewrite docs/matrix.md from the routes and to
 
 lock: ## Rewrite constraints.txt with the newest versions that pyproject.toml allows, and their hashes; ARGS=--keep keeps versions
 	@$(PYTHON) tools/lock_versions.py $(ARGS)
+
+wheel: $(VENV)/.installed ## Build the wheel of this commit in dist/; the same commit gives the same bytes
+	@tools/make-wheel $(BIN)/python dist
 
 clean: ## Remove .venv, caches and build products
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/*.egg-info

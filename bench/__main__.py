@@ -45,10 +45,12 @@ _NOT_BENCHMARKS = frozenset(
 def names(folder: Path = HERE) -> dict[str, str]:
     """Every benchmark with the first line of its docstring, read without importing it."""
     found = {}
-    for path in sorted(folder.glob("*.py")):
-        if path.stem not in _NOT_BENCHMARKS:
+    for path in sorted((*folder.glob("*.py"), *folder.glob("*/__main__.py"))):
+        # A benchmark of several parts is a folder.
+        name = path.stem if path.parent == folder else path.parent.name
+        if name not in _NOT_BENCHMARKS:
             doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-            found[path.stem] = doc.partition("\n")[0]
+            found[name] = doc.partition("\n")[0]
     return found
 
 

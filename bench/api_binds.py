@@ -11,7 +11,7 @@ from bench.api_rig import BATCHES_AT_ONCE, GROUP, Rig, chunks, document, workloa
 from bench.bare_store import bare_store
 from bench.harness import figure
 from bench.http_load import Connection, connect, through
-from holdfast.commit.operations import operation_id
+from holdfast.correct.controller import operation as operation_id
 from holdfast.host.client.create_form import CreateForm
 from holdfast.model.errors import invariant
 from holdfast.model.kinds.node import Node, NodeSpec

@@ -25,8 +25,8 @@ from typing import Any
 
 from bench.harness import figure
 from holdfast.commit.authority import Authority, GroupLimits
-from holdfast.commit.operations import operation_id
 from holdfast.commit.server import AuthorityServer
+from holdfast.correct.controller import operation as operation_id
 from holdfast.host.process.shell import Shell
 from holdfast.model.access.identity import Identity, scheduler, server
 from holdfast.model.errors import invariant

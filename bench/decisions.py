@@ -28,12 +28,13 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.selection.selectors import LabelSelector
 from holdfast.model.time import Instant
 from holdfast.observe.cache import ObjectChange
-from holdfast.propose.decision_view import View
+from holdfast.observe.snapshot import ObjectTable
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import Proposal
 from holdfast.propose.feasibility.unschedulable import candidate_at
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import first_refusal
+from holdfast.propose.fleet_snapshot import FleetSnapshot
 from holdfast.propose.node_choice import salt_of
 from holdfast.propose.proposals import propose, propose_batch
 from holdfast.propose.topology.topology_counts import traits_of
@@ -44,14 +45,7 @@ TENANT = Tenant(ObjectMeta(name="acme"))
 ZONES = 9
 
 
-class Things:
-    """One tenant and no other objects."""
-
-    def get(self, plural: str, namespace: str, name: str) -> Any:
-        return TENANT if plural == "tenants" else None
-
-
-def view_of(nodes: int) -> View:
+def view_of(nodes: int) -> FleetSnapshot:
     """A fleet of nodes of four sizes, in nine zones of three regions."""
     fleet = Fleet()
     for index in range(nodes):
@@ -63,7 +57,7 @@ def view_of(nodes: int) -> View:
         )
         meta = ObjectMeta(name=f"node-{index}", uid=f"n{index}", labels={"rack": f"k{index % 40}"})
         fleet.notice(ObjectChange("nodes", None, Node(meta, spec=spec)))
-    return View(fleet, Things())
+    return FleetSnapshot(ObjectTable({"tenants": [TENANT]}), fleet=fleet)
 
 
 def template_of(sort: int = 0, **placement: Any) -> Template:
@@ -86,15 +80,17 @@ def replicas_of(template: Template, count: int, workload: str = "web") -> list[R
     ]
 
 
-def assume(view: View, replica: Replica, proposal: Proposal) -> None:
+def assume(view: FleetSnapshot, replica: Replica, proposal: Proposal) -> None:
     key, uid = (replica.namespace, replica.name), replica.metadata.uid
     view.fleet.assume(uid, key, proposal.node, proposal.held, 0, traits_of(replica))
 
 
-def decided(view: View, replica: Replica, rng: random.Random, verdict_cache: VerdictCache) -> None:
+def decided(
+    view: FleetSnapshot, replica: Replica, rng: random.Random, verdict_cache: VerdictCache
+) -> None:
     proposal = propose(view, replica, NOW, rng, verdict_cache)
     if not isinstance(proposal, Proposal):
-        raise RuntimeError(proposal.message)
+        raise RuntimeError(f"no node: {proposal}")
     assume(view, replica, proposal)
 
 

@@ -28,7 +28,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
 from holdfast.observe.watch_events import Departed, Present
-from tests.etcd_cluster import free_ports
+from tests.free_ports import free_ports
 from tests.live.plane_process import workload
 from tests.live.whole_plane import WholePlane
 from tests.live.witness import template

@@ -26,17 +26,17 @@ from pathlib import Path
 import msgspec
 
 from bench.harness import figure, load
-from holdfast.commit.server import LEASE_MS as AUTHORITY_LEASE_MS
-from holdfast.commit.server import SCOPE, TICKS_PER_LEASE
+from holdfast.commit.server import SCOPE
 from holdfast.correct.controller_worker import TAKEOVER_WAIT_MS
 from holdfast.host.audit.segments import FOLDER, records
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.model.audit.audit_records import mutation_of
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
-from holdfast.observe.leader_election import LEASE_MS, LOOKS_PER_LEASE
+from holdfast.model.lease_takeover import LEASE_MS, RENEWALS_PER_LEASE
+from holdfast.observe.leader_election import LOOKS_PER_LEASE
 from holdfast.observe.retry import RetryPolicy
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PATIENT, workload
@@ -69,7 +69,7 @@ ONCE = RetryPolicy(tries_max=1, looks_max=1, deadline_ms=15_000, try_ms=15_000)
 async def new_work(plane: WholePlane, name: str, began: float) -> float:
     """Seconds since `began` until a service that is created now has written to its witness."""
     witness = plane.folder / f"witness-{name}"
-    async with Client(plane.access, policy=PATIENT) as client:
+    async with AsyncClient(plane.access, policy=PATIENT) as client:
         await client.create(workload(name, replicas=1, template=template(witness)))
 
         async def runs() -> bool:
@@ -85,13 +85,13 @@ async def first_write(plane: WholePlane, name: str, began: float) -> float:
     """Seconds since `began` until one of many writes, sent one after another, is accepted."""
     accepted: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
-    async def write(client: Client, number: int) -> None:
+    async def write(client: AsyncClient, number: int) -> None:
         with contextlib.suppress(HoldfastError):
             await client.create(workload(f"{name}-{number}", replicas=0))
             if not accepted.done():
                 accepted.set_result(time.monotonic() - began)
 
-    async with Client(plane.access, policy=ONCE) as client:
+    async with AsyncClient(plane.access, policy=ONCE) as client:
         tries: list[asyncio.Task[None]] = []
         while not accepted.done():
             if time.monotonic() - began > PATIENCE_S:
@@ -198,7 +198,7 @@ async def servers(folder: Path) -> None:
             with stopped(part):
                 hung.append(await new_work(plane, f"stopped-{number}", began))
             await all_work(plane)
-    lease_s = AUTHORITY_LEASE_MS * (1 + 1 / TICKS_PER_LEASE) / 1_000
+    lease_s = LEASE_MS * (1 + 1 / RENEWALS_PER_LEASE) / 1_000
     bound = "the lease of the server that decides, and a look"
     print_worst("server_killed.new_work_s", killed, lease_s, bound, 10)
     print_worst("server_stopped.new_work_s", hung, lease_s, bound, 10)
@@ -262,7 +262,7 @@ async def etcd(folder: Path) -> None:
 # Nothing twice -----------------------------------------------------------------------------------
 
 
-async def delete_all(client: Client, until: float) -> None:
+async def delete_all(client: AsyncClient, until: float) -> None:
     """Delete every replica that exists, repeatedly."""
     while time.monotonic() < until:
         with contextlib.suppress(HoldfastError):
@@ -280,7 +280,7 @@ async def cycle(plane: WholePlane, rng: random.Random) -> None:
     ]
     access = msgspec.structs.replace(plane.access, servers=tuple(others))
     stop_s = rng.uniform(*STOPPED_S)
-    async with Client(access, policy=ONCE) as client:
+    async with AsyncClient(access, policy=ONCE) as client:
         with stopped(part):
             await delete_all(client, time.monotonic() + stop_s)
     await plane.ready(COPIES, PATIENCE_S)

@@ -12,7 +12,7 @@ from functools import partial
 from bench import guard_encrypt, isolation
 from bench.harness import figure, side_by_side
 from holdfast.commit.access.authorize import is_permitted
-from holdfast.commit.draft import CommitGroup, Draft, View
+from holdfast.commit.draft import CommitGroup, Draft, SeenRecords
 from holdfast.commit.record_encoding import encode
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity
@@ -40,7 +40,7 @@ def draft(bindings: int, group: str) -> Draft:
         named = ObjectMeta(name=f"binding-{number}", namespace="acme")
         made.append(RoleBinding(named, subjects=(subject,), role_ref=RoleRef("editors")))
     random.Random(1).shuffle(made)
-    view, key = View(), keys.access_ledger("acme")
+    view, key = SeenRecords(), keys.access_ledger("acme")
     ledger = encode(ledger_of("acme", [Role(meta, rules=RULES)], made))
     view.learn(key, Record(key=key, value=ledger, created=1, modified=1))
     view.learn(keys.access_ledger(SYSTEM_NAMESPACE), None)

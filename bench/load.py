@@ -7,7 +7,7 @@ latencies count from then. The peak is measured in the same run, with every conn
 "five times" and "60 %" refer to it, and so does the service time that ratios are stated in. In a
 storm each connection is a separate client, which honours the Retry-After of a refusal, as our
 client and kubectl do; a second figure is for clients that ignore it. The stall is that of a real
-etcd, which a signal stops for 30 s while clients with the shipped retry machine continue.
+etcd, which a signal stops for 30 s while clients with the shipped operation machine continue.
 
 Curves of each part are written as SVG to HOLDFAST_BENCH_PLOTS (build/load by default).
 HOLDFAST_BENCH_PARTS names what to measure (steady,overload,fairness,stall); HOLDFAST_BENCH_SHORT=1

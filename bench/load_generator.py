@@ -11,8 +11,8 @@ Everything is one loop over epoll with sockets that never block: a client librar
 costs more for a request than a server that refuses it. Requests are prepared as bytes, into which a
 number is inserted; answers are only framed. The result includes the CPU time of this process.
 
-A stream whose `retries` is set sends each intent through the shipped retry machine
-(`observe/retry`), with the budget that all intents of one client share.
+A stream whose `retries` is set sends each intent through the shipped operation machine
+(`observe/operation`), with the budget that all intents of one client share.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The intents of clients, as opposed to their requests: each intent and the requests it took.
 
 The generator starts one for each arrival of a stream with `retries` and sends its requests. It uses
-the shipped retry machine (`observe/retry`) and the shipped reading of answers
+the shipped operation machine (`observe/operation`) and the shipped reading of answers
 (`host/client/answers`); only sockets and clocks are the generator's.
 """
 
@@ -13,23 +13,23 @@ from collections import Counter
 from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.process import clock
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.observe.retry import (
-    DEFAULT_POLICY,
-    Budget,
+from holdfast.model.operation_evidence import Evidence
+from holdfast.observe.operation import (
+    Begun,
     Failed,
     Finish,
     Looked,
     LookFailed,
     LookForOperation,
     Nature,
+    OperationMachine,
     Pause,
     Paused,
     Replied,
-    RequestAttempts,
-    RequestStarted,
     Send,
     Stimulus,
 )
+from holdfast.observe.retry import DEFAULT_POLICY, Budget
 
 _OPERATION = b"X-Holdfast-Operation: "
 _REASON = "Unavailable"
@@ -41,9 +41,9 @@ class Course:
     def __init__(self, owner: Intents, text: bytes, look: bytes, nature: Nature) -> None:
         self._owner, self._text, self._look = owner, text, look
         self._nature = nature
-        self._attempts = RequestAttempts(DEFAULT_POLICY, nature, owner.rng, owner.budget)
+        self._operation = OperationMachine(DEFAULT_POLICY, nature, owner.rng, owner.budget)
         self._is_looking = False
-        self._attempts.step(RequestStarted(), clock.now())
+        self._operation.step(Begun(), clock.now().monotonic_ms)
 
     def answered(
         self, code: int, after_ms: int, body: bytes, now: float
@@ -59,7 +59,7 @@ class Course:
         return self._go_on(Paused(), now)
 
     def _go_on(self, stimulus: Stimulus, now: float) -> tuple[float, bytes] | None:
-        effect = self._attempts.step(stimulus, clock.now())
+        effect = self._operation.step(stimulus, clock.now().monotonic_ms)
         if isinstance(effect, Pause):
             return now + effect.duration_ms / 1_000, b""
         if isinstance(effect, Send | LookForOperation):
@@ -85,9 +85,9 @@ class Course:
     def _seen(self, code: int, after_ms: int, body: bytes) -> Stimulus:
         if 200 <= code < 300:
             operation = self._text.partition(_OPERATION)[2].partition(b"\r\n")[0]
-            return Looked(body if operation in body else None)
+            return Looked(Evidence.DONE if operation in body else Evidence.ABSENT, body)
         if code == 404:
-            return Looked()
+            return Looked(Evidence.ABSENT)
         return LookFailed(Unavailable(f"the read of the outcome got {code}"), after_ms)
 
 

@@ -30,10 +30,11 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
 from holdfast.observe.cache import ObjectChange
 from holdfast.observe.node_columns import Floats, Ints, Rows
-from holdfast.propose.decision_view import PendingWork, View
+from holdfast.observe.snapshot import ObjectTable
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import Proposal
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
+from holdfast.propose.fleet_snapshot import FleetSnapshot, PendingWork
 from holdfast.propose.gpu import GpuDemand, Mix
 from holdfast.propose.gpu.pools import Make
 from holdfast.propose.proposals import propose
@@ -59,13 +60,6 @@ class Run:
 
     alloc: dict[int, float] = field(default_factory=dict)
     decisions_per_s: float = 0.0
-
-
-class Things:
-    """One tenant and no other objects."""
-
-    def get(self, plural: str, namespace: str, name: str) -> Any:
-        return TENANT if plural == "tenants" else None
 
 
 def play(pods: PodList, way: Way) -> Run:
@@ -101,19 +95,20 @@ def play(pods: PodList, way: Way) -> Run:
     return Run(alloc, len(pods.order) / spent_s)
 
 
-def _plane(pods: PodList, way: Way) -> tuple[View, VerdictCache]:
+def _plane(pods: PodList, way: Way) -> tuple[FleetSnapshot, VerdictCache]:
     fleet = Fleet()
     for index, node in enumerate(pods.nodes):
         fleet.notice(ObjectChange("nodes", None, _node(index, node)))
+    objects = ObjectTable({"tenants": [TENANT]})
     if way.scorer is None:
         policy = _expecting(way.mix) if way.mix is not None else None
-        return View(fleet, Things(), policy=policy), VerdictCache()
+        return FleetSnapshot(objects, fleet=fleet, policy=policy), VerdictCache()
     packing = Packing(way.scorer, {GPU: way.mix or ()})
     scorers = Scorer("peer", packing.score, packs=packing), Scorer("order", _order(pods))
     # Whole points of the first outweigh all of the second.
     weights = SchedulerPolicySpec(weights={"peer": 100, "order": 1})
     policy = SchedulerPolicy(ObjectMeta(name="peer"), spec=weights)
-    return View(fleet, Things(), policy=policy), VerdictCache(scorers=scorers)
+    return FleetSnapshot(objects, fleet=fleet, policy=policy), VerdictCache(scorers=scorers)
 
 
 def _order(pods: PodList) -> Any:
@@ -121,7 +116,7 @@ def _order(pods: PodList) -> Any:
     ranks = np.array(pods.node_rank, np.float64)
     scores = 99.0 * (1.0 - ranks / (ranks.max() + 1.0))
 
-    def order(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
+    def order(work: PendingWork, view: FleetSnapshot, rows: Rows, more: Ints | int) -> Floats:
         # Nodes were added in the order of their rows.
         found: Floats = scores[rows]
         return found

@@ -20,9 +20,10 @@ from holdfast.model.lifecycle import State
 from holdfast.model.machine import Answered, Ask, Open, Pushed, Started, Woken
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.fit import demand_of
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.requests import Accepted, AcquireLease, Bind, RenewLease, ReportPending
 from holdfast.model.time import Instant
-from holdfast.observe.watch_events import Get, GetResult, Present, Reached
+from holdfast.observe.watch_events import Follow, Present, Reached
 from holdfast.propose.scheduler import Scheduler
 
 # The number of events and answers that reach a component in one batch.
@@ -57,7 +58,7 @@ class Played:
         for effect in effects:
             if isinstance(effect, Ask):
                 self.asked.append(effect)
-            elif isinstance(effect, Open):
+            elif isinstance(effect, Open) and isinstance(effect.body, Follow):
                 self.streams[effect.body.plural] = effect.stream
 
     def submit(self, replicas: list[Replica]) -> None:

@@ -7,7 +7,7 @@ import random
 from bench.harness import figure, side_by_side
 from holdfast.commit.access.authorize import is_permitted, request_refusal
 from holdfast.commit.context import Context
-from holdfast.commit.draft import CommitGroup, Draft, View
+from holdfast.commit.draft import CommitGroup, Draft, SeenRecords
 from holdfast.commit.record_encoding import encode
 from holdfast.model import keys
 from holdfast.model.access import identity as who
@@ -40,7 +40,7 @@ def draft() -> Draft:
         subjects = tuple(Subject("User", f"user-{number}-{at}") for at in range(SUBJECTS_EACH))
         roles.append(Role(meta, rules=RULES))
         bindings.append(RoleBinding(meta, subjects=subjects, role_ref=RoleRef(meta.name)))
-    view = View()
+    view = SeenRecords()
     key = keys.access_ledger("acme")
     ledger = encode(ledger_of("acme", roles, bindings))
     view.learn(key, Record(key=key, value=ledger, created=1, modified=1))

@@ -31,13 +31,12 @@ from holdfast.model.machine import (
     Woken,
 )
 from holdfast.model.time import Instant
-from holdfast.model.transaction import Put, Transaction
+from holdfast.model.transaction import Batch, Page, Put, Transaction
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.plan import Hazard
 from holdfast.sim.run import Scenario, run
 from holdfast.sim.world import World
-from holdfast.store.contract import Batch, Page
 
 NODES = 20
 BEAT_MS = 3_000
@@ -45,6 +44,10 @@ BEATS_PER_STATUS = 20
 RESYNC_MS = 30_000
 HOURS = 1
 REPEAT = 5
+# The bodies of a protocol of its own, which the simulator only passes on.
+BEAT: Any = "beat"
+STATUS: Any = "status"
+SEEN: Any = "seen"
 
 
 class Node:
@@ -57,12 +60,12 @@ class Node:
 
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
         if isinstance(stimulus, Answered):
-            if stimulus.body == "seen":
+            if stimulus.body == SEEN:
                 self._acknowledged += 1
             return ()
         if isinstance(stimulus, (Started, Woken)):
             self._calls += 1
-            body = "status" if self._calls % BEATS_PER_STATUS == 0 else "beat"
+            body = STATUS if self._calls % BEATS_PER_STATUS == 0 else BEAT
             at_ms = now.monotonic_ms + BEAT_MS + int(self._rng.random() * 300)
             return (Ask(self._calls, "api", body, 2_000), Wake("beat", at_ms))
         return ()
@@ -79,14 +82,14 @@ class Front:
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
         if isinstance(stimulus, Asked):
             self._seen[stimulus.sender] = now.monotonic_ms
-            if stimulus.body == "beat":
-                return (Answer(stimulus.call, "seen"),)
+            if stimulus.body == BEAT:
+                return (Answer(stimulus.call, SEEN),)
             self._calls += 1
             self._waiting[self._calls] = stimulus.call
             put = Put(f"nodes/{stimulus.sender}", b"%d" % now.wall_ms)
             return (Txn(self._calls, Transaction((), (put,))),)
         if isinstance(stimulus, Answered):
-            return (Answer(self._waiting.pop(stimulus.call), "seen"),)
+            return (Answer(self._waiting.pop(stimulus.call), SEEN),)
         return ()
 
 

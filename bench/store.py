@@ -23,8 +23,8 @@ from pathlib import Path
 import apsw
 
 from bench.harness import best_of, figure, percentile
-from holdfast.model.transaction import Committed, Compare, Put, Transaction
-from holdfast.store.contract import KEY_END, Batch
+from holdfast.model.transaction import Batch, Committed, Compare, Put, Transaction
+from holdfast.store.contract import KEY_END
 from holdfast.store.memory import Keyspace, MemoryStore
 from holdfast.store.sqlite import SqliteStore, schema
 from holdfast.store.sqlite.rows import row_id

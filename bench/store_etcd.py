@@ -17,8 +17,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from bench.harness import figure, percentile
-from holdfast.model.transaction import Committed, Compare, Put, Transaction
-from holdfast.store.contract import Batch
+from holdfast.model.transaction import Batch, Committed, Compare, Put, Transaction
 from holdfast.store.etcd import EtcdConfig, EtcdStore, codec
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.member import MemberChannel

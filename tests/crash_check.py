@@ -25,8 +25,17 @@ from pathlib import Path
 from typing import ClassVar
 
 from holdfast.model.errors import HoldfastError
-from holdfast.model.transaction import Committed, Compare, Delete, Put, Transaction
-from holdfast.store.contract import KEY_END, Fate, NotApplied, TokenApplied, TransactionToken
+from holdfast.model.transaction import (
+    Committed,
+    Compare,
+    Delete,
+    Fate,
+    NotApplied,
+    Put,
+    TokenApplied,
+    Transaction,
+)
+from holdfast.store.contract import KEY_END, TransactionToken
 from holdfast.store.sqlite.committed import record as to_record
 from holdfast.store.sqlite.engine import SqliteEngine
 from holdfast.store.sqlite.rows import read_values

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -26,6 +25,8 @@ import pytest
 from _pytest.outcomes import Skipped
 
 from holdfast.store.etcd import EtcdStore
+from tests.free_ports import free_ports
+from tests.patience import PATIENCE_S
 
 # A member answers within this, on a busy machine, after it was started or restarted.
 START_TIMEOUT_S = 120.0
@@ -63,18 +64,6 @@ def _install() -> str | None:
     command = ["apt-get", "-o", "DPkg::Lock::Timeout=120", "install", "-y", "-qq", "etcd-server"]
     subprocess.run(command, env=environment, capture_output=True, stdin=subprocess.DEVNULL)
     return _which()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago. The caller must be ready to lose the race."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()
 
 
 class EtcdMember:
@@ -222,11 +211,17 @@ class EtcdCluster:
 
     def post(self, index: int, path: str, body: str = "{}", token: str = "") -> Any:
         """Call etcd's JSON gateway, for what the store itself never does; None when it fails."""
-        answer = self._get(index, path, body.encode(), token)
+        answer = self._get(index, path, body.encode(), token, within_s=PATIENCE_S)
         return None if answer is None else json.loads(answer)
 
     def _get(
-        self, index: int, path: str, body: bytes | None = None, token: str = ""
+        self,
+        index: int,
+        path: str,
+        body: bytes | None = None,
+        token: str = "",
+        *,
+        within_s: float = 1.0,
     ) -> bytes | None:
         request = urllib.request.Request(self.members[index].client_url + path, data=body)
         if token:
@@ -237,7 +232,7 @@ class EtcdCluster:
             context.load_cert_chain(self.tls / "client.pem", self.tls / "client.key")
             handlers.append(urllib.request.HTTPSHandler(context=context))
         try:
-            with urllib.request.build_opener(*handlers).open(request, timeout=1.0) as answer:
+            with urllib.request.build_opener(*handlers).open(request, timeout=within_s) as answer:
                 return bytes(answer.read())
         except (urllib.error.URLError, OSError):
             return None

@@ -16,11 +16,13 @@ from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.node import Node, NodeDrain
+from holdfast.model.kinds.override import Override, OverrideScope, OverrideSpec, OverrideType
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.reservation import Intent, Reservation
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, PriorityClassSpec
 from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, Stage, State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import (
     Bind,
     Create,
@@ -53,6 +55,7 @@ from tests.plane import (
 GARBAGE = who.controller("garbage")
 DRAINS = who.controller("drain")
 ROLLOUTS = who.controller("rollout")
+QUOTAS = who.controller("quota")
 ANN = Identity(name="ann", tenants=("acme",))
 BOB = Identity(name="bob", tenants=("globex",))
 ANONYMOUS = Identity(name="system:anonymous")
@@ -65,6 +68,7 @@ STOPPERS = {
     Actor.DRAIN: DRAINS,
     Actor.SCHEDULER: SCHEDULER,
     Actor.REPAIR: REPAIR,
+    Actor.QUOTA: QUOTAS,
     Actor.USER: ANN,
 }
 
@@ -79,7 +83,7 @@ class Furnished:
         plane.tenant("globex")
         for name, value, of in (
             ("high", 100, CapacityClass.HARD),
-            ("low", -10, CapacityClass.HARD),
+            ("low", -10, CapacityClass.RECLAIMABLE),
             ("spot", -20, CapacityClass.RECLAIMABLE),
         ):
             spec = PriorityClassSpec(value=value, capacity_class=of, preempts=value > 0)
@@ -193,6 +197,20 @@ class Furnished:
         node = node or self.node
         return JudgeNode(node.name, node.metadata.uid, word, self.term(NODES), mark, **more)
 
+    def approval(self, name: str = "burnt-down", **scope: Any) -> str:
+        """The name of a new override of an hour that approves what its scope names."""
+        override = Override(
+            ObjectMeta(name=name, namespace=SYSTEM_NAMESPACE),
+            spec=OverrideSpec(
+                type=OverrideType.REPAIR_APPROVAL,
+                scope=OverrideScope(**(scope or {"zones": ("eu-west-a",)})),
+                reason="the building has burnt down",
+                expires=self.plane.at(3_600),
+            ),
+        )
+        self.yes(ADMIN, Create(override))
+        return name
+
     def mark_of(self, node: Any = None) -> int:
         found = self.get(node or self.node).status.mark
         return found.number if found is not None else 0
@@ -286,9 +304,10 @@ def counted(plane: Plane) -> dict[str, dict[str, int]]:
         if held.status.phase.value not in ("Held", "Committed"):
             continue
         for claim in held.status.claims:
-            if claim.consumed or held.spec.intent is Intent.PREEMPTION:
+            if claim.consumed:
                 continue
-            if claim.node:
+            # The victims of a preemption still hold its place.
+            if claim.node and held.spec.intent is not Intent.PREEMPTION:
                 add(f"node {claim.node}", claim.charge)
             if held.spec.quota:
                 add(f"{held.spec.capacity_class.value} {held.namespace}", claim.charge)

@@ -307,6 +307,7 @@ class Plane:
             workload_uid=workload.metadata.uid,
             ordinal=ordinal,
             incarnation=incarnation,
+            gang=workload.name if workload.spec.gang is not None else "",
             template=workload.spec.template,
         )
         name = f"{workload.name}-{ordinal}-{incarnation}"

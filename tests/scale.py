@@ -21,7 +21,7 @@ T = TypeVar("T")
 VARIABLE = "HOLDFAST_LONG"
 IS_LONG = bool(os.environ.get(VARIABLE))
 # Where a property names how many examples it tries, the default run tries one in this many of them.
-EXAMPLES_DIVISOR = 3
+EXAMPLES_DIVISOR = 4
 
 
 def scaled(here: T, long: T) -> T:

@@ -60,7 +60,7 @@ def nodes(draw: st.DrawFn) -> Node:
             "disk": "10Gi",
         },
         reserved=draw(st.sampled_from(({}, {"cpu": "1"}, {"cpu": "0.0001", "memory": "0.5"}))),
-        overcommit=draw(st.sampled_from(({}, {"cpu": 150}, {"memory": 50}))),
+        overcommit=draw(st.sampled_from(({}, {"cpu": 150}, {"memory": 50}, {"memory": 130}))),
         devices=tuple(draw(st.lists(devices, max_size=5, unique_by=lambda d: d.id))),
     )
     return Node(metadata=ObjectMeta(name="node-a", uid="node-uid"), spec=spec)

@@ -18,6 +18,7 @@ from holdfast.agent.runtime_protocol import (
     Launch,
     Launched,
     LookAround,
+    Sampled,
     SecretValues,
 )
 from holdfast.host.process.clock import monotonic_ms
@@ -63,6 +64,9 @@ class Workshop:
         self._arrived = asyncio.Event()
 
     def post(self, stimulus: Any) -> None:
+        if isinstance(stimulus, Sampled):
+            # What work uses comes at any time, and no story is about it.
+            return
         self.told.append(stimulus)
         self._arrived.set()
 

@@ -15,7 +15,8 @@ import msgspec
 from holdfast.host.api.call import Route
 from holdfast.host.api.objects import core_names
 from holdfast.host.api.plane.typed_request_routes import TYPED
-from holdfast.host.api.routes import GROUP_PATH, table
+from holdfast.host.api.routes import table
+from holdfast.host.client.paths import GROUP
 from tools.matrix_rows import GROUPS, IDENTITIES, ROWS, TURNED_AWAY, UNKNOWN
 
 PAGE = Path(__file__).parent.parent / "docs" / "matrix.md"
@@ -66,7 +67,7 @@ def resource_of(route: Route) -> str:
     if route.kind is not None:
         resource = _CORE.get(route.facade, route.kind.plural)
         return f"{resource}/{route.subresource}" if route.subresource else resource
-    inside = route.path.removeprefix(f"{GROUP_PATH}/")
+    inside = route.path.removeprefix(f"{GROUP}/")
     return inside.replace("{name}/", "").replace("/{part}", "")
 
 

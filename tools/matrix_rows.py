@@ -120,7 +120,8 @@ v1/pods | list watch | tenants readers components nodes
 v1/pods | list-all watch-all | readers components nodes
 v1/pods/log | get | tenants readers server
 v1/pods/exec | create | editors admin
-reservations | get list watch | tenants readers components
+reservations | get | tenants readers components | node-1 node-2
+reservations | list watch | tenants readers components
 reservations | list-all watch-all | readers components
 reservations | create update patch delete deletecollection |
 reservations/status | get | readers server

@@ -20,18 +20,16 @@ from bench.scheduling.plane import (
     BATCH,
     GROUP,
     SPACE,
-    TENANT,
     WORKLOAD_CONTROLLER,
     Rig,
     chunks,
     document,
+    forms,
 )
 from bench.scheduling.shapes import Shape
 from bench.scheduling.spending import Spending, allowed_per_s
-from holdfast.host.client.create_form import CreateForm, pack
 from holdfast.model.errors import invariant
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.requests import Create
 
 PATIENCE_S = 120.0
 NOISE_EVERY_S = 0.2
@@ -159,28 +157,14 @@ async def _prepared(rig: Rig, shape: Shape, way: str) -> _Submission:
             requests.append((names, request("POST", f"{SPACE}/workloads", body)))
         return _Submission([await rig.line() for _ in range(USERS)], requests)
     births: list[Replica] = []
+    term = await rig.creation_term()
     for name, (template, share) in wanted.items():
         births += await rig.births(name, template, share)
     for at in range(0, len(births), BATCH):
         some = births[at : at + BATCH]
-        (body,) = chunks(_forms(some), CREATES)
+        (body,) = chunks(forms(some, term), CREATES)
         requests.append(([it.name for it in some], body))
     return _Submission([await rig.line(WORKLOAD_CONTROLLER)], requests)
-
-
-def _forms(births: list[Replica]) -> list[CreateForm]:
-    """The requests that the controller would send."""
-    return [
-        pack(
-            Create(
-                msgspec.structs.replace(
-                    it, metadata=msgspec.structs.replace(it.metadata, namespace=TENANT)
-                ),
-                operation=f"{WORKLOAD_CONTROLLER}/{it.spec.workload_uid}/1/create-{it.spec.ordinal}",
-            )
-        )
-        for it in births
-    ]
 
 
 async def _make_noise(rig: Rig) -> None:
@@ -192,7 +176,7 @@ async def _make_noise(rig: Rig) -> None:
     }
     births = await rig.births("noise", template, NOISE_MAX)
     line = await rig.line(WORKLOAD_CONTROLLER)
-    for body in chunks(_forms(births), CREATES, 1):
+    for body in chunks(forms(births, await rig.creation_term()), CREATES, 1):
         await line.ask(body)
         await asyncio.sleep(NOISE_EVERY_S)
 
@@ -210,7 +194,7 @@ async def idle_delays(rig: Rig, shape: Shape) -> tuple[Run, float]:
     delays: list[float] = []
     undisturbed: list[float] = []
     dropped, spending, start = await rig.dropped(), Spending(rig.pids()), time.perf_counter()
-    for number, body in enumerate(chunks(_forms(births), CREATES, 1)):
+    for number, body in enumerate(chunks(forms(births, await rig.creation_term()), CREATES, 1)):
         seen.wanted = number + 1
         seen.complete.clear()
         queued_s = spending.queued_s()

@@ -30,12 +30,13 @@ from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.model.machine import Answered, Rng, Wake
+from holdfast.model.read_requests import Get
 from holdfast.model.requests import AcquireLease, Bind, RenewLease, Target
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
 from holdfast.observe.inflight import Inflight
 from holdfast.observe.leader_election import LeaderElection
-from holdfast.observe.watch_events import Follow, Get
+from holdfast.observe.watch_events import Follow
 
 CONTROLLERS: tuple[type[Controller], ...] = (WorkloadController, StatusController)
 BINDS_MAX = 512

@@ -24,12 +24,15 @@ import msgspec
 
 from bench.http_load import Connection, connect, request, through
 from bench.scheduling.shapes import DISKS, RACKS, Shape
+from holdfast.commit.server import SCOPE
+from holdfast.host.client.create_form import CreateForm, pack
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.component_credentials import CONTROLLERS, SCHEDULER, identities, provide
 from holdfast.host.server import forwarding
 from holdfast.model.access import identity as who
 from holdfast.model.encoding.wire import decode_trusted
 from holdfast.model.errors import invariant
+from holdfast.model.kinds.lease import lease_name
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.meta import ObjectMeta
@@ -37,6 +40,7 @@ from holdfast.model.requests import (
     Accepted,
     AcquireLease,
     Bind,
+    Create,
     Forward,
     RegisterNode,
     Target,
@@ -48,6 +52,8 @@ GROUP = "/apis/holdfast.dev/v1"
 TENANT = "acme"
 SPACE = f"{GROUP}/namespaces/{TENANT}"
 WORKLOAD_CONTROLLER = "system:controller:workload"
+CREATES = f"{GROUP}/requests?results=names"
+LEASE_MS = 2_000
 BATCH = 250
 START_S = 120.0
 _encode = msgspec.json.encode
@@ -96,6 +102,7 @@ class Rig:
         self.plane = PlaneProcess(folder / "data", *options)
         self.parts: dict[str, Part] = {}
         self._lines: list[Connection] = []
+        self._creation_term: Term | None = None
 
     async def __aenter__(self) -> Rig:
         await self.plane.start()
@@ -110,7 +117,7 @@ class Rig:
 
     # Connections ---------------------------------------------------------------------------------
 
-    def _tls(self, name: str) -> ssl.SSLContext:
+    def tls(self, name: str) -> ssl.SSLContext:
         access = self.plane.access()
         if name != "admin":
             issued = CertificateAuthority.open(self.plane.data / "pki").issue(name)
@@ -119,7 +126,7 @@ class Rig:
 
     async def line(self, name: str = "admin") -> Connection:
         """A connection under this name."""
-        (made,) = await connect(self.plane.port, self._tls(name), 1)
+        (made,) = await connect(self.plane.port, self.tls(name), 1)
         self._lines.append(made)
         return made
 
@@ -181,14 +188,23 @@ class Rig:
         made = await self.create_batched("initial", template, shape.initial)
         await self._bind(made, nodes)
 
+    async def epoch(self) -> int:
+        """The epoch of the server's lease: it decides forwarded requests under no other."""
+        path = f"{GROUP}/leases/{lease_name(SCOPE)}"
+        code, answer = await (await self.line()).ask(request("GET", path))
+        invariant(code == 200, f"{path}: {code} {answer[:300]!r}")
+        found: int = msgspec.json.decode(answer)["spec"]["epoch"]
+        return found
+
     async def _register(self, shape: Shape) -> list[Node]:
+        epoch = await self.epoch()
         requests = [
-            Forward(who.agent(f"node-{n}"), RegisterNode(_node(n, shape)))
+            Forward(who.agent(f"node-{n}"), RegisterNode(_node(n, shape)), epoch)
             for n in range(shape.nodes)
         ]
         found: list[Node] = []
         address = f"{self.plane.url}{forwarding.PATH}"
-        connector = aiohttp.TCPConnector(ssl=self._tls(who.server("bench").name))
+        connector = aiohttp.TCPConnector(ssl=self.tls(who.server("bench").name))
         async with aiohttp.ClientSession(connector=connector) as session:
             for at in range(0, len(requests), forwarding.LINES_MAX):
                 some = requests[at : at + forwarding.LINES_MAX]
@@ -229,14 +245,26 @@ class Rig:
         """Replicas of a workload; names and uids."""
         if not count:
             return []
-        documents = await self.births(name, template, count)
+        births = await self.births(name, template, count)
         line = await self.line(WORKLOAD_CONTROLLER)
-        path = f"{SPACE}/replicas?results=names"
-        _, _, answers = await through([line], chunks(documents, path), 200)
+        bodies = chunks(forms(births, await self.creation_term()), CREATES)
+        _, _, answers = await through([line], bodies, 200)
         items = [item for answer in answers for item in msgspec.json.decode(answer)["items"]]
-        refused = [item for item in items if item["code"] != 201]
+        refused = [item for item in items if item["code"] not in (200, 201)]
         invariant(not refused, f"a replica was refused: {refused[:1]}")
         return [item["names"][0] for item in items]
+
+    async def creation_term(self) -> Term:
+        """The term under which the generator creates replicas in place of the controller.
+
+        The lease is short, so that a controller which is started later need not wait for it.
+        """
+        if self._creation_term is None:
+            line = await self.line(WORKLOAD_CONTROLLER)
+            scope = WORKLOAD_CONTROLLER.removeprefix("system:")
+            answer = await self.ask(line, f"{GROUP}/requests", AcquireLease(scope, LEASE_MS))
+            self._creation_term = Term(scope, answer["objects"][0]["spec"]["epoch"])
+        return self._creation_term
 
     async def _bind(self, made: list[dict[str, Any]], nodes: list[Node]) -> None:
         line = await self.line(who.scheduler("initial").name)
@@ -252,6 +280,22 @@ class Rig:
         items = [item for answer in answers for item in msgspec.json.decode(answer)["items"]]
         refused = [item for item in items if item["code"] != 200]
         invariant(not refused, f"{len(refused)} binds were refused, such as {refused[:1]}")
+
+
+def forms(births: list[Replica], term: Term) -> list[CreateForm]:
+    """The requests that the controller would send for these replicas."""
+    return [
+        pack(
+            Create(
+                msgspec.structs.replace(
+                    it, metadata=msgspec.structs.replace(it.metadata, namespace=TENANT)
+                ),
+                operation=f"{WORKLOAD_CONTROLLER}/{it.spec.workload_uid}/1/create-{it.spec.ordinal}",
+                term=term,
+            )
+        )
+        for it in births
+    ]
 
 
 def _node(number: int, shape: Shape) -> Node:

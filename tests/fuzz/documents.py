@@ -12,7 +12,8 @@ from holdfast.host.api.plane import typed_request_routes
 from holdfast.model.encoding import json_guard
 from holdfast.model.encoding.wire import decode, encode
 from holdfast.model.errors import HoldfastError, Invalid
-from holdfast.model.registry import KINDS, Kind, kind_named
+from holdfast.model.kind_declaration import Kind
+from holdfast.model.registry import KINDS, kind_named
 from holdfast.model.validation import validate
 from tests import hostile
 from tests.documents import document

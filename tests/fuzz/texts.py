@@ -16,7 +16,8 @@ from holdfast.model import cron, quantity
 from holdfast.model.cron import last_fire, next_fire
 from holdfast.model.encoding import resource_versions
 from holdfast.model.errors import HoldfastError, Invalid, Rejected
-from holdfast.model.registry import KINDS, Kind
+from holdfast.model.kind_declaration import Kind
+from holdfast.model.registry import KINDS
 from holdfast.model.selection import selectors
 from holdfast.model.selection.field_selector import parse_field_selector
 from holdfast.model.selection.selector_text import label_selector_text, parse_label_selector

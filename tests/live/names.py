@@ -11,7 +11,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.etcd_cluster import free_ports
+from tests.free_ports import free_ports
 from tests.live.plane_process import ROOT
 
 _HOOK = """

@@ -17,14 +17,14 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from holdfast.host.client import Access, Client, from_kubeconfig
+from holdfast.host.client import Access, AsyncClient, from_kubeconfig
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model.encoding.wire import decode_trusted
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.requests import AcquireLease, Term
 from holdfast.observe.retry import RetryPolicy
-from tests.etcd_cluster import free_ports
+from tests.free_ports import free_ports
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,13 +40,21 @@ class PlaneProcess:
     """One server. Its port stays the same over restarts."""
 
     def __init__(
-        self, data: Path, *options: str, port: int = 0, wrap: tuple[str, ...] = ()
+        self,
+        data: Path,
+        *options: str,
+        port: int = 0,
+        wrap: tuple[str, ...] = (),
+        python: Path | None = None,
     ) -> None:
-        """`wrap` is what to put before the command, such as prlimit."""
+        """`wrap` is what to put before the command, such as prlimit; `python` the interpreter of
+        another version of Holdfast than this tree's.
+        """
         self.data = data
         self.port = port or free_ports(1)[0]
         self._options = options
         self._wrap = wrap
+        self._python = python
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -66,7 +74,11 @@ class PlaneProcess:
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start it, without waiting for it to be ready."""
         log = self.data.with_suffix(".log").open("wb")
-        server = [sys.executable, "-m", "holdfast.host", "serve", "--data", str(self.data)]
+        python = self._python or sys.executable
+        server = [str(python), "-m", "holdfast.host", "serve", "--data", str(self.data)]
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        if self._python is None:
+            env["PYTHONPATH"] = str(ROOT / "src")
         with log:
             self._process = subprocess.Popen(
                 [
@@ -77,8 +89,8 @@ class PlaneProcess:
                     f"127.0.0.1:{self.port}",
                     *self._options,
                 ],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+                cwd=ROOT if self._python is None else self.data.parent,
+                env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -123,16 +135,16 @@ class PlaneProcess:
         found = from_kubeconfig(self.data / "kubeconfig")
         return msgspec.structs.replace(found, servers=(self.url, *(o.url for o in others)))
 
-    def client(self, *others: PlaneProcess, policy: RetryPolicy = PATIENT) -> Client:
-        return Client(self.access(*others), policy=policy)
+    def client(self, *others: PlaneProcess, policy: RetryPolicy = PATIENT) -> AsyncClient:
+        return AsyncClient(self.access(*others), policy=policy)
 
-    def client_as(self, name: str, *groups: str) -> Client:
+    def client_as(self, name: str, *groups: str) -> AsyncClient:
         """A client with a certificate of its own, issued by the plane's authority."""
         issued = CertificateAuthority.open(self.data / "pki").issue(name, groups=groups)
         access = msgspec.structs.replace(
             self.access(), certificate=issued.certificate, key=issued.key
         )
-        return Client(access, policy=PATIENT)
+        return AsyncClient(access, policy=PATIENT)
 
     async def fetch(self, path: str, *, known: bool = True) -> tuple[int, str]:
         """Code and text of any path, as the administrator or without credentials."""
@@ -155,7 +167,7 @@ async def until(condition: Callable[[], bool], timeout_s: float) -> None:
         await asyncio.sleep(0.01)
 
 
-async def take_lease(client: Client, scope: str) -> Term:
+async def take_lease(client: AsyncClient, scope: str) -> Term:
     """Take a lease that is free or this client's already, and let the client write under it."""
     found = [it.spec for it in (await client.list(Lease)).objects if it.spec.scope == scope]
     seen = (found[0].epoch, found[0].renewals) if found else (0, 0)

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from holdfast.cli.main import root
 from holdfast.host.audit.segments import FOLDER, records, segments
 from holdfast.host.audit.status_route import PATH, AuditStatus
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.model.audit.audit_records import Mutation, mutation_of
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.workload import Workload
@@ -63,7 +63,7 @@ async def written(*servers: PlaneProcess) -> None:
     raise AssertionError(found)
 
 
-async def load(client: Client, who: int, made: dict[str, str], stopped: asyncio.Event) -> None:
+async def load(client: AsyncClient, who: int, made: dict[str, str], stopped: asyncio.Event) -> None:
     while not stopped.is_set():
         name = f"w{who}-{len(made)}"
         with contextlib.suppress(HoldfastError):
@@ -75,7 +75,7 @@ async def load(client: Client, who: int, made: dict[str, str], stopped: asyncio.
 
 
 @contextlib.asynccontextmanager
-async def busy(*clients: Client) -> AsyncIterator[dict[str, str]]:
+async def busy(*clients: AsyncClient) -> AsyncIterator[dict[str, str]]:
     """Clients that create and change; what was acknowledged, by name."""
     made: dict[str, str] = {}
     stopped = asyncio.Event()

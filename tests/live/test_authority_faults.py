@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.server import LEASE_MS
+from holdfast.model.lease_takeover import LEASE_MS
 from tests.etcd_cluster import EtcdCluster
 from tests.live.authority.load import Load
 from tests.live.authority.rig import Servers

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.model.errors import Conflict, Forbidden, HoldfastError, Missing
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.region import Region, RegionSpec
@@ -39,21 +39,21 @@ class Fleet:
 
     def __init__(self, process: PlaneProcess, relay: Relay, stack: contextlib.AsyncExitStack):
         self.process, self.relay, self._stack = process, relay, stack
-        self._clients: dict[str, Client] = {}
+        self._clients: dict[str, AsyncClient] = {}
         self._ordinals = 0
 
-    async def client(self, name: str = "") -> Client:
+    async def client(self, name: str = "") -> AsyncClient:
         """A client with a certificate of this name; the administrator without one."""
         if name not in self._clients:
             made = self.process.client_as(name) if name else self.process.client()
             self._clients[name] = await self._stack.enter_async_context(made)
         return self._clients[name]
 
-    async def far_scheduler(self) -> Client:
+    async def far_scheduler(self) -> AsyncClient:
         """The scheduler behind the wire that loses answers."""
         near = await self.client(SCHEDULER)
         access = msgspec.structs.replace(near.access, servers=(self.relay.url,))
-        return await self._stack.enter_async_context(Client(access, policy=PATIENT))
+        return await self._stack.enter_async_context(AsyncClient(access, policy=PATIENT))
 
     async def furnish(self) -> None:
         admin = await self.client()
@@ -106,7 +106,7 @@ class Fleet:
         """How many more replicas the commit lets onto a node."""
         scheduler = await self.client(SCHEDULER)
         extra = await self.pending(CORES + 1)
-        verdicts = await scheduler.bind_all([self.bind(replica, node) for replica in extra])
+        verdicts = await scheduler.ask_all([self.bind(replica, node) for replica in extra])
         return sum(isinstance(verdict, Accepted) for verdict in verdicts)
 
 
@@ -139,7 +139,7 @@ def test_a_bound_replica_is_started_by_the_agent_of_its_node(tmp_path: Path) -> 
     async def story(fleet: Fleet) -> None:
         scheduler = await fleet.client(SCHEDULER)
         (replica,) = await fleet.pending(1)
-        said = await scheduler.bind(fleet.bind(replica))
+        said = await scheduler.ask(fleet.bind(replica))
         (bound,) = said.objects
         assert isinstance(bound, Replica)
         assert (bound.status.state, said.replayed) == (State.BOUND, False)
@@ -171,14 +171,14 @@ def test_of_a_batch_each_bind_is_decided_by_itself(tmp_path: Path) -> None:
         scheduler = await fleet.client(SCHEDULER)
         replicas = await fleet.pending(CORES + 2)
         places = ["node-a"] * (CORES + 1) + ["node-b"]
-        verdicts = await scheduler.bind_all(map(fleet.bind, replicas, places))
+        verdicts = await scheduler.ask_all(map(fleet.bind, replicas, places))
         *fit, full, elsewhere = verdicts
         assert all(isinstance(verdict, Accepted) for verdict in (*fit, elsewhere)), verdicts
         assert isinstance(full, HoldfastError)
         assert full.code == "NodeFull"
         assert await fleet.where(*replicas) == [*(["node-a"] * CORES), "", "node-b"]
         # Refused is not forgotten: it fits on the other node.
-        await scheduler.bind(fleet.bind(replicas[CORES], "node-b"))
+        await scheduler.ask(fleet.bind(replicas[CORES], "node-b"))
         assert await fleet.where(replicas[CORES]) == ["node-b"]
 
     play(tmp_path, story)
@@ -210,22 +210,22 @@ def test_a_bind_whose_answer_was_lost_is_bound_once(tmp_path: Path) -> None:
         await scheduler.get(Replica, replica.name, NS)
         fleet.relay.losing = 1
         wish = fleet.bind(replica, operation="bind-1")
-        said = await scheduler.bind(wish)
+        said = await scheduler.ask(wish)
         assert (fleet.relay.lost, scheduler.performer.lost) == (1, 1)
         assert said.replayed
         (found,) = said.objects
         assert isinstance(found, Replica)
         assert found.status.transition_number == replica.status.transition_number + 1
         # Another process that knows the operation, as after a restart of the scheduler.
-        again = await (await fleet.client(SCHEDULER)).bind(wish)
+        again = await (await fleet.client(SCHEDULER)).ask(wish)
         assert (again.replayed, again.objects) == (True, ())
         now = await (await fleet.client()).get(Replica, replica.name, NS)
         assert now.metadata.resource_version == found.metadata.resource_version
         # The same id for something else is answered with what became of that id.
-        reused = await scheduler.bind(fleet.bind(replica, "node-b", operation="bind-1"))
+        reused = await scheduler.ask(fleet.bind(replica, "node-b", operation="bind-1"))
         assert (reused.replayed, reused.objects) == (True, (now,))
         with pytest.raises(Conflict) as stale:
-            await scheduler.bind(fleet.bind(replica, "node-b", operation="bind-2"))
+            await scheduler.ask(fleet.bind(replica, "node-b", operation="bind-2"))
         assert stale.value.code == "StaleReplica"
         assert await fleet.where(replica, other) == ["node-a", ""]
         assert await fleet.room("node-a") == CORES - 1, "it was charged once"
@@ -241,7 +241,7 @@ def test_a_batch_whose_answer_was_lost_is_resolved_one_by_one(tmp_path: Path) ->
         replicas = await fleet.pending(CORES + 1)
         await scheduler.get(Replica, replicas[0].name, NS)
         fleet.relay.losing = 1
-        verdicts = await scheduler.bind_all(map(fleet.bind, replicas))
+        verdicts = await scheduler.ask_all(map(fleet.bind, replicas))
         assert fleet.relay.lost == 1
         *fit, full = verdicts
         assert [isinstance(v, Accepted) and v.replayed for v in fit] == [True] * CORES
@@ -266,17 +266,17 @@ def test_only_the_scheduler_that_holds_its_lease_binds(tmp_path: Path) -> None:
             ("system:controller:workload", Forbidden),
         ):
             with pytest.raises(no):
-                await (await fleet.client(name)).bind(wish)
+                await (await fleet.client(name)).ask(wish)
         rival = await fleet.client("system:scheduler:two")
         with pytest.raises(HoldfastError) as stolen:
-            await rival.bind(wish)
+            await rival.ask(wish)
         assert stolen.value.code in ("StaleEpoch", "NotOwner")
         old = msgspec.structs.replace(wish, term=Term(wish.term.scope, wish.term.epoch - 1))
         scheduler = await fleet.client(SCHEDULER)
         with pytest.raises(Conflict) as stale:
-            await scheduler.bind(old)
+            await scheduler.ask(old)
         assert stale.value.code == "StaleEpoch"
         assert await fleet.where(replica) == [""]
-        await scheduler.bind(wish)
+        await scheduler.ask(wish)
 
     play(tmp_path, story)

@@ -21,7 +21,7 @@ import pytest
 from cryptography import x509
 
 from holdfast.cli.main import main
-from holdfast.host.client import Access, Client, from_kubeconfig
+from holdfast.host.client import Access, AsyncClient, from_kubeconfig
 from holdfast.host.pki.bearer_tokens import create_bearer
 from holdfast.host.pki.component_credentials import identities, provide
 from holdfast.host.pki.kubeconfig import kubeconfig
@@ -65,7 +65,7 @@ class Load:
         tls = access.context()
 
         async def kept() -> None:
-            async with Client(access, policy=ONCE) as client:
+            async with AsyncClient(access, policy=ONCE) as client:
                 while True:
                     await self._counted(f"{name} writes", lambda: _write(client))
                     await self._counted(f"{name} reads", lambda: client.get(Tenant, "default"))
@@ -98,7 +98,7 @@ class Load:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _write(client: Client) -> Any:
+async def _write(client: AsyncClient) -> Any:
     label = {"metadata": {"labels": {"at": f"{time.monotonic_ns()}"}}}
     return await client.patch(Tenant, "default", "", label)
 
@@ -291,7 +291,7 @@ async def _refused(old: Access, new: Access) -> None:
 
 async def _nothing_happened(plane: WholePlane, before: list[Replica]) -> None:
     """All work runs as it ran before, and no node was lost for a moment."""
-    async with Client(plane.access) as client:
+    async with AsyncClient(plane.access) as client:
         nodes = [await client.get(Node, name) for name in NODES]
         replicas = (await client.list(Replica, "default")).objects
     assert [(it.status.phase, it.status.incarnation) for it in nodes] == [(NodePhase.READY, 1)] * 2

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from holdfast import __version__
 from holdfast.cli.main import main
 from tests.live.plane_process import ROOT, PlaneProcess
 from tests.patience import PATIENCE_S
@@ -273,8 +274,8 @@ def test_a_server_that_is_not_there_ends_a_command_with_3(tmp_path: Path, shell:
         assert (code, out) == (3, ""), line
         assert "https://127.0.0.1:1: Connection refused" in err
     code, out, err = shell("version --kubeconfig config")
-    assert (code, out) == (3, "client 0.1.0\n")
-    assert shell.good("version").startswith("client 0.1.0\nserver 0.1.0 (")
+    assert (code, out) == (3, f"client {__version__}\n")
+    assert shell.good("version").startswith(f"client {__version__}\nserver {__version__} (")
 
 
 def test_a_reader_who_has_seen_enough_is_no_error(shell: Shell) -> None:

@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 
 from holdfast.agent.work import is_ready
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.host.component.options import duration
 from holdfast.host.pki.component_credentials import AGENT, SCHEDULER, access_of, identities, provide
 from holdfast.host.pki.join_tokens import create_token, parse
@@ -110,7 +110,7 @@ async def settled(look: Callable[[], Any], condition: Callable[[Any], Any]) -> A
 class Plane:
     """A server and the processes around it."""
 
-    def __init__(self, folder: Path, server: PlaneProcess, client: Client) -> None:
+    def __init__(self, folder: Path, server: PlaneProcess, client: AsyncClient) -> None:
         self.folder, self.server, self.client = folder, server, client
         self.processes: dict[str, Process] = {}
 
@@ -360,7 +360,7 @@ def test_certificates_are_issued_into_a_directory_of_their_own_and_kept(tmp_path
             one = access_of((plane.server.url,), pki, name)
             plane.pki(SCHEDULER, "main")
             assert access_of((plane.server.url,), pki, name) == one
-            async with Client(one) as client:
+            async with AsyncClient(one) as client:
                 assert (await client.list(Node)).objects == ()
 
     play(story())

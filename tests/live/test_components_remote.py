@@ -25,6 +25,7 @@ from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec
 from holdfast.model.machine import Answer, Answered, Ask, Asked, Ended, Leave, Open, Pushed
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import (
     Accepted,
@@ -41,15 +42,7 @@ from holdfast.model.requests import (
 )
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
-from holdfast.observe.watch_events import (
-    SERVERS,
-    Departed,
-    Follow,
-    Get,
-    GetResult,
-    Present,
-    Reached,
-)
+from holdfast.observe.watch_events import SERVERS, Departed, Follow, Present, Reached
 from tests.live.plane_process import PlaneProcess, until, workload
 from tests.patience import PATIENCE_S, STORY_S
 from tests.puppet import Puppet

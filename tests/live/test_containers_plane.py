@@ -88,7 +88,7 @@ def test_commands_inside_a_container_say_when_it_is_ready_and_when_it_is_ill(
                     "liveness": asks("! test -e /ill"),
                 },
                 "preStop": {"exec": {"command": ["/bin/sh", "-c", "echo bye >/holdfast/bye"]}},
-                "graceSeconds": 2,
+                "graceSeconds": 10,
             }
             await plane.client.create(workload("web", replicas=1, template=template))
             early = await seen(plane, lambda it: it.status.process.reason.startswith("NotReady"))

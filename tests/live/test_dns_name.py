@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import yaml
 
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.host.client.paths import one
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.node import Node
@@ -32,8 +32,8 @@ NODES = ("n1", "n2")
 AGENT = ("--capacity", "cpu=8", "--capacity", "memory=8Gi", "--gpus", "none")
 
 
-def at(plane: WholePlane, server: str) -> Client:
-    return Client(msgspec.structs.replace(plane.access, servers=(server,)), policy=PATIENT)
+def at(plane: WholePlane, server: str) -> AsyncClient:
+    return AsyncClient(msgspec.structs.replace(plane.access, servers=(server,)), policy=PATIENT)
 
 
 async def command(path: str, config: Path, *words: str) -> tuple[int, str]:

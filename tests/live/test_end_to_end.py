@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.workload import Workload
 from tests.etcd_cluster import EtcdCluster
@@ -53,7 +53,7 @@ def play(story: Any) -> None:
 class Ledger:
     """Small objects, written all the time, and the uids under which they were acknowledged."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: AsyncClient) -> None:
         self._client = client
         self.acknowledged: dict[str, str] = {}
 
@@ -71,7 +71,7 @@ class Ledger:
 
 
 @asynccontextmanager
-async def writing(client: Client) -> AsyncIterator[None]:
+async def writing(client: AsyncClient) -> AsyncIterator[None]:
     """Let a client write meanwhile; nothing that was acknowledged may be lost."""
     ledger = Ledger(client)
     writer = asyncio.create_task(ledger.write())

@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.server.forwarding import PATH, encode_forward
 from holdfast.host.server.settings import peer_host
@@ -62,7 +62,7 @@ class Pair:
             self.one.kill()
             self.two.kill()
 
-    async def connected(self, client: Client) -> None:
+    async def connected(self, client: AsyncClient) -> None:
         """Until what is asked of `two` is decided by `one`: its address comes with a renewal."""
         deadline = time.monotonic() + TAKEOVER_S
         number = 0
@@ -117,7 +117,7 @@ def test_the_holder_dies_or_hangs_and_the_other_goes_on_without_losing_anything(
     acknowledged: dict[str, str] = {}
     moments: list[float] = []
 
-    async def load(client: Client, who_: int, stopped: asyncio.Event) -> None:
+    async def load(client: AsyncClient, who_: int, stopped: asyncio.Event) -> None:
         number = 0
         while not stopped.is_set():
             name = f"w{who_}-{number}"

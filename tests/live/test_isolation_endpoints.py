@@ -17,7 +17,7 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import Stage
 from holdfast.model.meta import ObjectMeta
 from holdfast.observe.watch_events import Present
-from tests.etcd_cluster import free_ports
+from tests.free_ports import free_ports
 from tests.live.plane_process import workload
 from tests.live.whole_plane import LONG_FENCE, WholePlane
 from tests.patience import STORY_S

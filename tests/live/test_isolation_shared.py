@@ -35,6 +35,7 @@ from holdfast.model.kinds.template import (
     TcpAction,
     Template,
 )
+from tests.free_ports import free_ports
 from tests.live.test_isolation import ACME, RIVAL, options_of
 from tests.workshop import (
     PATIENCE_S,
@@ -69,13 +70,6 @@ def pid_of(one: Workshop, of: Attempt) -> int:
     return held.state.work.pid
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        number: int = probe.getsockname()[1]
-        return number
-
-
 def test_no_address_of_a_tenant_leads_to_another_one_s_listener(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +80,7 @@ def test_no_address_of_a_tenant_leads_to_another_one_s_listener(
 
     async def story() -> None:
         async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
-            port = free_port()
+            (port,) = free_ports(1)
             thief = await one.launched(listener(port), namespace=RIVAL)
             assert await one.prints(thief) == ["ready"]
             waiting = Template(command=("sleep", "600"), ports=(Port("web", port),))
@@ -111,7 +105,7 @@ def test_a_probe_is_not_answered_by_another_tenant(
 
     async def story() -> None:
         async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
-            port = free_port()
+            (port,) = free_ports(1)
             waiting = Template(command=("sleep", "600"), ports=(Port("web", port),))
             mine = await one.launched(waiting, namespace=ACME)
             thief = await one.launched(listener(port), namespace=RIVAL)
@@ -142,7 +136,7 @@ def test_a_port_counts_as_opened_once_the_work_itself_listens_there(
     """Until then its agent must not publish it; the next agent finds out by itself."""
 
     async def story() -> None:
-        number, other = free_port(), free_port()
+        number, other = free_ports(2)
         waits = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
         late = Template(
             command=("/usr/bin/python3", "-c", waits + LISTEN.format(port=number)),
@@ -195,7 +189,7 @@ def test_a_listener_at_another_address_ends_no_work_of_another_tenant(
 
     async def story() -> None:
         async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
-            port, other = free_port(), free_port()
+            port, other = free_ports(2)
             beside = [("AF_INET6", "::")] + [("AF_INET", "127.0.0.2")] * (own == "127.0.0.1")
             for family, address in beside:
                 script = BESIDE.format(family=family, address=address, port=port)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from holdfast.cli.local_plane import LocalPlane, LocalPlanePlan
-from holdfast.host.client import Access, Client
+from holdfast.host.client import Access, AsyncClient
 from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.transport import Transport
 from holdfast.host.pki import node_join
@@ -59,7 +59,7 @@ async def token_for(plane: PlaneProcess, node: str, ttl: timedelta = HOUR) -> st
 
 async def register(access: Access, node: str) -> None:
     spec = NodeSpec(region="eu", zone="eu-a")
-    async with Client(access, policy=PATIENT) as agent:
+    async with AsyncClient(access, policy=PATIENT) as agent:
         metadata = ObjectMeta(name=node)
         for known in (await agent.list(Node)).objects:
             seen = known.metadata
@@ -191,7 +191,7 @@ def test_a_token_for_any_node_replaces_no_node(tmp_path: Path) -> None:
             await join_or_load(servers, "n1", folder / "thief", await token_for(plane, ""))
         await join_or_load(servers, "n1", folder / "mended", await token_for(plane, "n1"))
         # A bearer's token and a join token are not the same thing.
-        async with Client(
+        async with AsyncClient(
             Access(servers=servers, ca=first.ca, token=f"{SYSTEM_NAMESPACE}.x.y")
         ) as client:
             with pytest.raises(Forbidden):

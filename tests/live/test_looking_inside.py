@@ -29,6 +29,7 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
 from tests.etcd_cluster import EtcdCluster
 from tests.live import kubectls
+from tests.live.client_examples import PAGE, examples
 from tests.live.kubectls import Binary, Kubectl
 from tests.live.plane_process import ROOT, workload
 from tests.live.whole_plane import LONG_FENCE, WholePlane
@@ -493,3 +494,21 @@ def test_a_pod_shows_its_replica(newest: Kubectl, chatty: str) -> None:
     assert "env" not in json.dumps(pod["spec"])
     said = newest.refused("delete", "pod", chatty)
     assert "not allow" in said or "MethodNotAllowed" in said
+
+
+# Programs ----------------------------------------------------------------------------------------
+
+
+def test_every_example_of_the_client_page_runs(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apply, wait, watch, logs, exec, errors; each example rests on those before it."""
+    monkeypatch.setenv("KUBECONFIG", str(house.kubeconfig(1)))
+    monkeypatch.delenv("HOLDFAST_KUBECONFIG", raising=False)
+    found = examples()
+    assert len(found) >= 9
+    names: dict[str, Any] = {"__name__": "examples"}
+    for line, text in found:
+        # The line numbers of a failure are those of the page.
+        exec(compile("\n" * line + text, str(PAGE), "exec"), names)
+    assert house.replica("hello") is None

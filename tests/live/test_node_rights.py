@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.host.client.list_watch import Listed, follow
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model import quantity
@@ -52,11 +52,11 @@ TOLD = (
 
 
 @asynccontextmanager
-async def node_client(plane: WholePlane, node: str) -> AsyncIterator[Client]:
+async def node_client(plane: WholePlane, node: str) -> AsyncIterator[AsyncClient]:
     """What an agent of this node that was taken over could ask."""
     issued = CertificateAuthority.open(plane.folder / "pki").issue(f"system:node:{node}")
     access = msgspec.structs.replace(plane.access, certificate=issued.certificate, key=issued.key)
-    async with Client(access, policy=PATIENT) as client:
+    async with AsyncClient(access, policy=PATIENT) as client:
         yield client
 
 
@@ -113,7 +113,7 @@ def check_facts(node: Node) -> None:
     assert node.status.agent_version
 
 
-async def check_sight(agent: Client, found: dict[str, Replica]) -> None:
+async def check_sight(agent: AsyncClient, found: dict[str, Replica]) -> None:
     """Its node, what is bound to it, and nothing else, in whatever way it asks."""
     assert [it.name for it in (await agent.list(Node)).objects] == ["n1"]
     own, other = found["n1"], found["n2"]
@@ -135,7 +135,7 @@ async def check_sight(agent: Client, found: dict[str, Replica]) -> None:
         await agent.get(Token, "any", SYSTEM_NAMESPACE)
 
 
-async def check_writes(agent: Client, node: Node) -> None:
+async def check_writes(agent: AsyncClient, node: Node) -> None:
     """Of its own node one condition, of anything else nothing."""
     replace, seen = msgspec.structs.replace, node.metadata.resource_version
     stated = {"metadata": {"resourceVersion": seen}}
@@ -163,7 +163,7 @@ def pressure() -> dict[str, Any]:
     return {"status": {"conditions": [{"type": "Pressure", "status": "True", "reason": "Disk"}]}}
 
 
-async def check_requests(plane: WholePlane, agent: Client, found: dict[str, Replica]) -> None:
+async def check_requests(plane: WholePlane, agent: AsyncClient, found: dict[str, Replica]) -> None:
     """It speaks for its own node and its own work, and is no scheduler and no controller."""
     other, own = found["n2"], found["n1"]
     stranger = await plane.client.get(Node, "n2")

@@ -13,10 +13,11 @@ import pytest
 
 from holdfast.cli.health_report import ReportLine, report_lines, verdict
 from holdfast.cli.status import gather_facts
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.workload import Workload
-from tests.etcd_cluster import EtcdCluster, free_ports
+from tests.etcd_cluster import EtcdCluster
+from tests.free_ports import free_ports
 from tests.live.balancer import Balancer
 from tests.live.plane_process import PATIENT
 from tests.live.whole_plane import WholePlane
@@ -30,11 +31,11 @@ STEADY_S = 14.0
 GONE = (NodePhase.UNKNOWN, NodePhase.FENCED)
 
 
-async def phases(client: Client) -> dict[str, NodePhase]:
+async def phases(client: AsyncClient) -> dict[str, NodePhase]:
     return {it.name: it.status.phase for it in (await client.list(Node)).objects}
 
 
-async def all_stay_ready(client: Client, seconds: float) -> None:
+async def all_stay_ready(client: AsyncClient, seconds: float) -> None:
     """All nodes are Ready at the end, and none was ever marked."""
     await asyncio.sleep(seconds)
     nodes = (await client.list(Node)).objects
@@ -90,7 +91,7 @@ def test_nodes_behind_one_address_are_heard_and_the_dead_are_found_though_server
             assert set(balancer.taken) == set(to), "every server was led to"
             first = plane.access_urls[0]
             survivor = msgspec.structs.replace(plane.access, servers=(first,))
-            async with Client(survivor, policy=PATIENT) as client:
+            async with AsyncClient(survivor, policy=PATIENT) as client:
                 await all_stay_ready(client, STEADY_S)
                 for server in plane.access_urls:
                     assert wrong(await told(plane, server)) == [], "each hears from all components"
@@ -102,7 +103,7 @@ def test_nodes_behind_one_address_are_heard_and_the_dead_are_found_though_server
         asyncio.run(story(("--store", f"etcd://{cluster.members[0].target}")))
 
 
-async def without_servers(plane: WholePlane, client: Client, url: str) -> None:
+async def without_servers(plane: WholePlane, client: AsyncClient, url: str) -> None:
     for name in ("server-2", "server-3"):
         plane.parts[name].end()
         await dropped(plane, name, url)
@@ -120,7 +121,7 @@ async def without_servers(plane: WholePlane, client: Client, url: str) -> None:
     assert ("nodes", "1 node") in wrong(await told(plane, url))
 
 
-async def without_balancer(plane: WholePlane, client: Client) -> None:
+async def without_balancer(plane: WholePlane, client: AsyncClient) -> None:
     await client.scale(Workload, "web", "default", 6)
 
     async def grown() -> bool:

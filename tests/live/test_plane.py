@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.host.client import Client, DeletedObject, Departed, Listed, Present, follow
+from holdfast.host.client import AsyncClient, DeletedObject, Departed, Listed, Present, follow
 from holdfast.model.errors import Conflict, Forbidden, Missing
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
@@ -134,7 +134,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9_under_load(tmp_path: Path) -> No
     """[E5, C7.5]"""
     acknowledged: dict[str, str] = {}
 
-    async def load(client: Client, who: int, stopped: asyncio.Event) -> None:
+    async def load(client: AsyncClient, who: int, stopped: asyncio.Event) -> None:
         number = 0
         while not stopped.is_set():
             name = f"w{who}-{number}"
@@ -170,7 +170,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9_under_load(tmp_path: Path) -> No
 
 
 def test_a_stop_takes_seconds_with_fifty_watchers(tmp_path: Path) -> None:
-    async def watch(client: Client, ready: asyncio.Semaphore) -> None:
+    async def watch(client: AsyncClient, ready: asyncio.Semaphore) -> None:
         async for _ in follow(client, Workload, NS):
             ready.release()
 
@@ -236,7 +236,7 @@ def test_a_watch_goes_on_over_a_restart_without_a_hole(tmp_path: Path) -> None:
     told: list[str] = []
     listed = 0
 
-    async def watch(client: Client, until: int, begun: asyncio.Event) -> None:
+    async def watch(client: AsyncClient, until: int, begun: asyncio.Event) -> None:
         nonlocal listed
         async for news in follow(client, Workload, NS):
             begun.set()

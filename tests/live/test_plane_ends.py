@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.model.errors import HoldfastError
 from holdfast.observe.retry import RetryPolicy
-from tests.etcd_cluster import free_ports
+from tests.free_ports import free_ports
 from tests.live.plane_process import PlaneProcess, until, workload
 from tests.patience import PATIENCE_S
 
@@ -75,7 +75,7 @@ def test_a_server_whose_disk_fails_ends_with_the_stores_own_sentence(tmp_path: P
     asyncio.run(story())
 
 
-async def _fill(client: Client) -> None:
+async def _fill(client: AsyncClient) -> None:
     for number in range(2_000):
         await client.create(workload(f"w{number}"))
 

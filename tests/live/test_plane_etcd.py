@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.commit.server import SCOPE
-from holdfast.host.client import Client, Listed, Present, follow
+from holdfast.host.client import AsyncClient, Listed, Present, follow
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.workload import Workload
 from tests.etcd_cluster import EtcdCluster
@@ -52,7 +52,7 @@ def test_either_server_may_die_and_nothing_acknowledged_is_lost(
     acknowledged: dict[str, str] = {}
     told: list[tuple[int, str]] = []
 
-    async def load(client: Client, who: int, stopped: asyncio.Event) -> None:
+    async def load(client: AsyncClient, who: int, stopped: asyncio.Event) -> None:
         number = 0
         while not stopped.is_set():
             name = f"w{who}-{number}"
@@ -60,7 +60,7 @@ def test_either_server_may_die_and_nothing_acknowledged_is_lost(
             acknowledged[name] = made.metadata.uid
             number += 1
 
-    async def watch(client: Client, begun: asyncio.Event) -> None:
+    async def watch(client: AsyncClient, begun: asyncio.Event) -> None:
         async for news in follow(client, Workload, NS):
             if isinstance(news, Listed):
                 assert not begun.is_set(), "the history is there: nothing must be listed again"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from holdfast.agent.runtime_protocol import Attempt, Check, Launched, Probed, Ru
 from holdfast.host.runtime.shim_binary import ISOLATIONS
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.template import EnvVar, ExecAction, HttpAction, Port, TcpAction, Template
+from tests.free_ports import free_ports
 from tests.patience import PATIENCE_S
 from tests.workshop import Workshop, command, eventually, is_running, play, workshop
 
@@ -120,9 +120,7 @@ def test_no_listener_and_no_work_are_failed_probes(tmp_path: Path) -> None:
     """[H3]"""
 
     async def story() -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        (port,) = free_ports(1)
         async with workshop(tmp_path / "replicas") as one:
             attempt = await one.launched(command("sleep 60"))
             for action in (HttpAction(port=port), TcpAction(port=port)):

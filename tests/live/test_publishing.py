@@ -285,7 +285,7 @@ def test_a_half_closed_connection_on_which_nothing_moves_is_ended(
     open stays.
     """
     inside, port = bound(socket.SOCK_STREAM)
-    with inside, published(tmp_path, f"t{port}", idle_ms=200) as word:
+    with inside, published(tmp_path, f"t{port}", idle_ms=2_000) as word:
         assert word == "ok"
         inside.listen()
         with socket.create_connection((NODE, port), PATIENCE_S) as open_one:

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from holdfast.cli.revoke import revoke_identity
-from holdfast.host.client import Access, Client
+from holdfast.host.client import Access, AsyncClient
 from holdfast.host.pki.bearer_tokens import create_bearer, groups_for
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.join_tokens import create_token
@@ -229,10 +229,14 @@ async def deleted(plane: WholePlane) -> None:
     await plane.until(is_empty)
     await plane.client.delete(Node, "n1")
     files = NodeFiles(plane.folder / "n1" / "pki")
+    # Without the kubeconfig of the administrator, whose credentials would be read again.
     access = msgspec.structs.replace(
-        plane.access, certificate=files.certificate.read_bytes(), key=files.key.read_bytes()
+        plane.access,
+        certificate=files.certificate.read_bytes(),
+        key=files.key.read_bytes(),
+        origin=None,
     )
-    async with Client(access, policy=PATIENT) as agent:
+    async with AsyncClient(access, policy=PATIENT) as agent:
         with pytest.raises(Forbidden, match="was revoked"):
             await agent.list(Node)
 

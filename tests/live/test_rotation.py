@@ -20,7 +20,7 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from holdfast.host.client import Access, Client
+from holdfast.host.client import Access, AsyncClient
 from holdfast.host.client.api_client import ApiClient
 from holdfast.host.pki.bearer_tokens import create_bearer
 from holdfast.host.pki.certificates import CertificateAuthority
@@ -32,10 +32,11 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.node import Node, NodePhase, NodeSpec
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import RegisterNode
 from holdfast.observe.retry import RetryPolicy
-from holdfast.observe.watch_events import SERVERS, Follow, Get
+from holdfast.observe.watch_events import SERVERS, Follow
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PlaneProcess
 from tests.live.whole_plane import PLACE, WholePlane
@@ -139,7 +140,7 @@ class Stream:
 
 
 def requests(
-    plane: PlaneProcess, remote: ApiClient, kept: Client, new: aiohttp.ClientSession
+    plane: PlaneProcess, remote: ApiClient, kept: AsyncClient, new: aiohttp.ClientSession
 ) -> dict[str, Callable[[], Awaitable[Any]]]:
     """What a node, and people on kept and on new connections, ask all the time."""
     node = agent("n1")
@@ -200,7 +201,7 @@ async def asked_meanwhile(plane: PlaneProcess, pki: Path) -> Stream:
     bears = {"Authorization": f"Bearer {bearer}"}
     stream = Stream()
     async with (
-        Client(people, policy=RetryPolicy(tries_max=1)) as kept,
+        AsyncClient(people, policy=RetryPolicy(tries_max=1)) as kept,
         aiohttp.ClientSession(connector=one_each, headers=bears) as new,
     ):
         asking = (stream.go(*it) for it in requests(plane, remote, kept, new).items())

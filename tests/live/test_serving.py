@@ -20,7 +20,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.model.errors import Conflict, HoldfastError, Missing
 from holdfast.model.kinds.endpoints import Endpoints
 from holdfast.model.kinds.workload import Workload
@@ -240,7 +240,7 @@ def test_while_the_store_is_away_work_runs_on_and_new_work_waits(tmp_path: Path)
 async def _away(plane: WholePlane, addresses: dict[str, str]) -> None:
     """The store does not answer: work does, new work is refused for a reason, `status` says so."""
     async with Visitor(plane, addresses) as visitor:
-        async with Client(plane.access, policy=ONCE) as client:
+        async with AsyncClient(plane.access, policy=ONCE) as client:
             with pytest.raises(HoldfastError) as caught:
                 await client.create(service(plane, 1, "late"))
         assert caught.value.message

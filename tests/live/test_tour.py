@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.etcd_cluster import free_ports
+from tests.free_ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 # What a checkout has that the tour needs. The rest, and above all data/, is the test's own.

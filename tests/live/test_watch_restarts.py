@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.client import Client, Departed, Listed, Present, follow
+from holdfast.host.client import AsyncClient, Departed, Listed, Present, follow
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.meta import ObjectMeta
 from tests.etcd_cluster import EtcdCluster
@@ -28,7 +28,7 @@ def secret(name: str) -> Secret:
 class Reader:
     """One watcher: how often it had to list, and all events since."""
 
-    def __init__(self, client: Client, name: str = "") -> None:
+    def __init__(self, client: AsyncClient, name: str = "") -> None:
         self.name = name
         self.lists = 0
         self.told: list[tuple[str, str]] = []
@@ -50,7 +50,7 @@ class Reader:
 
 
 @contextlib.asynccontextmanager
-async def readers(client: Client) -> AsyncIterator[list[Reader]]:
+async def readers(client: AsyncClient) -> AsyncIterator[list[Reader]]:
     """Half of them watch everything, the others one object each."""
     found = [Reader(client, f"w{n}" if n % 2 else "") for n in range(WATCHERS)]
     tasks = [asyncio.create_task(it.follow()) for it in found]
@@ -73,7 +73,7 @@ async def story(server: PlaneProcess) -> None:
         server.kill()
 
 
-async def _restarted(server: PlaneProcess, client: Client) -> None:
+async def _restarted(server: PlaneProcess, client: AsyncClient) -> None:
     await client.create(secret("w1"))
     happened: list[tuple[str, str]] = []
     async with readers(client) as found:

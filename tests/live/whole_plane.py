@@ -29,7 +29,7 @@ import msgspec
 
 from holdfast.agent.runtime_protocol import Attempt
 from holdfast.agent.work import is_ready
-from holdfast.host.client import Access, Client, from_kubeconfig
+from holdfast.host.client import Access, AsyncClient, from_kubeconfig
 from holdfast.host.pki.component_credentials import AGENT, identities, provide
 from holdfast.host.pki.join_tokens import create_token, parse
 from holdfast.host.runtime.attempts import AttemptFolders
@@ -37,7 +37,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
 from tests.canaries import plant
-from tests.etcd_cluster import free_ports
+from tests.free_ports import free_ports
 from tests.live.names import port_at
 from tests.live.plane_process import DIE_WITH_PARENT, PATIENT, ROOT, workload
 from tests.live.witness import beats, overlaps, template
@@ -178,7 +178,7 @@ class WholePlane:
             data = ("--data", str(folder / node), "--node", node, *trust)
             self.add(node, "agent", *reach, *data, *place)
         self.servers, self.access_urls = names, tuple(urls)
-        self._client: Client | None = None
+        self._client: AsyncClient | None = None
         self._session: aiohttp.ClientSession | None = None
         self._care: asyncio.Task[None] | None = None
 
@@ -197,7 +197,7 @@ class WholePlane:
             first, *others = self.servers
             await self._begin(first)
             await self._begin(*others)
-            self._client = Client(self.access, policy=PATIENT)
+            self._client = AsyncClient(self.access, policy=PATIENT)
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(2.0))
             for node in self.nodes if self._joins else ():
                 token = await create_token(self._client, node, timedelta(hours=1))
@@ -255,7 +255,7 @@ class WholePlane:
         return msgspec.structs.replace(found, servers=self.access_urls)
 
     @property
-    def client(self) -> Client:
+    def client(self) -> AsyncClient:
         assert self._client is not None
         return self._client
 

@@ -573,12 +573,12 @@ def eviction(it: Furnished) -> Asked:
 
 @case(
     ask.StopAndReserve,
-    on("web-0-0", agent_moves(State.RELEASED)),
+    on("of-low-0-0", agent_moves(State.RELEASED)),
     dropped("of-high-0-0-preemption"),
 )
 def preemption(it: Furnished) -> Asked:
-    victim = it.yes(SCHEDULER, it.bind(it.yes(WORKLOADS, it.birth(it.web))))
-    high = it.yes(WORKLOADS, it.birth(it.of_class("high")))
+    victim = it.yes(SCHEDULER, it.bind(it.yes(WORKLOADS, it.birth(it.of_class("low")))))
+    high = it.yes(WORKLOADS, it.birth(it.of_class("high", cpu="8")))
     return SCHEDULER, it.preempt(high, it.moved(victim, State.RUNNING), operation="p")
 
 

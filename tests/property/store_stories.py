@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from holdfast.model.transaction import Change, Committed, Compare, Put, Transaction
-from holdfast.store.contract import Batch, Store
+from holdfast.model.transaction import Batch, Change, Committed, Compare, Put, Transaction
+from holdfast.store.contract import Store
 from tests.store_factories import SILENCE_MAX_S, Rig
 
 

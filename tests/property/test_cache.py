@@ -19,10 +19,12 @@ from holdfast.model.machine import Ended, Leave, Open, Pushed, Started, Wake, Wo
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
+from holdfast.observe.indexer import Index
 from holdfast.observe.watch_events import Departed, Follow, Present, Reached, WatchEvent
 from tests.scale import examples
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
+PARITY = Index("tenants", "parity", lambda it: [str(it.metadata.generation % 2)])
 RESYNC_MS = 20_000
 SETTLE_MS = 4 * RESYNC_MS + 60_000
 
@@ -67,7 +69,7 @@ class CacheMachine(RuleBasedStateMachine):
         # How far the server is that the next stream reaches, behind the newest.
         self.lag = 0
         self.cache = Cache([Follow("tenants")], random.Random(7), resync_ms=RESYNC_MS)
-        self.cache.index("tenants", "parity", lambda it: [str(it.metadata.generation % 2)])
+        self.cache.index(PARITY)
 
     # The world -----------------------------------------------------------------------------------
 
@@ -186,7 +188,7 @@ class CacheMachine(RuleBasedStateMachine):
     def the_changes_are_the_picture(self) -> None:
         assert {it.name: it for it in self.cache.all("tenants")} == self.shadow
         for parity in ("0", "1"):
-            found = {it.name for it in self.cache.found("tenants", "parity", parity)}
+            found = {it.name for it in self.cache.found(PARITY, parity)}
             wanted = {
                 name
                 for name, it in self.shadow.items()

@@ -13,7 +13,7 @@ from itertools import islice, permutations
 
 import pytest
 
-from holdfast.commit.dispatch import HANDLERS
+from holdfast.model.requests import REQUESTS
 from tests.property.late_copies import (
     COPIES,
     Begun,
@@ -64,4 +64,4 @@ def test_of_all_copies_of_a_request_one_takes_effect(case: Case) -> None:
 
 def test_every_type_of_request_has_a_case() -> None:
     """A new one must say what keeps it from taking effect twice. [INV3]"""
-    assert {it.request for it in CASES} == {*HANDLERS}
+    assert {it.request for it in CASES} == {*REQUESTS}

@@ -18,8 +18,9 @@ from holdfast.model.encoding.json_guard import DEPTH_MAX, NODES_MAX, measure, pa
 from holdfast.model.encoding.schema import REF_PREFIX, components, schema_name
 from holdfast.model.encoding.wire import decode, decode_trusted, encode, normal
 from holdfast.model.errors import Invalid
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.meta import INT_MAX, Object, Timestamp
-from holdfast.model.registry import KINDS, Kind
+from holdfast.model.registry import KINDS
 from tests.objects import ANY_JSON, objects
 
 # Each of these runs once per kind, so that a quarter of the usual examples is many still.

@@ -237,11 +237,11 @@ def test_an_agent_sees_its_own_and_nothing_else(tmp_path: Path) -> None:
     assert set(heard) >= {"list 200", "pages", "get 200", "get 404", "get 403", "other 403"}
 
 
-@pytest.mark.parametrize("name", ["visible", "node_needs_secret"])
+@pytest.mark.parametrize("name", ["visible", "node_needs"])
 def test_a_rule_of_sight_that_is_left_out_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    careless: Any = {"visible": lambda *args: (), "node_needs_secret": lambda *args: True}[name]
+    careless: Any = {"visible": lambda *args: (), "node_needs": lambda *args: True}[name]
     for module in (scope, reads):
         monkeypatch.setattr(module, name, careless)
     with pytest.raises(AssertionError):

@@ -49,12 +49,12 @@ from holdfast.model.selection.selectors import Expression, LabelSelector, Select
 from holdfast.model.time import Instant
 from holdfast.observe.cache import ObjectChange
 from holdfast.observe.node_columns import Level
-from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import PlacementReport, Proposal
 from holdfast.propose.feasibility.unschedulable import candidate_at
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import FILTERS
+from holdfast.propose.fleet_snapshot import FleetSnapshot
 from holdfast.propose.node_choice import salt_of
 from holdfast.propose.proposals import propose, propose_batch
 from holdfast.propose.topology.topology_counts import traits_of
@@ -268,9 +268,11 @@ def bound(one: Replica, where: str, held: Allocation, **status: Any) -> Replica:
     )
 
 
-def viewed(fleet: Fleet, tenant: TenantSpec, policy: SchedulerPolicySpec | None = None) -> View:
+def viewed(
+    fleet: Fleet, tenant: TenantSpec, policy: SchedulerPolicySpec | None = None
+) -> FleetSnapshot:
     made = SchedulerPolicy(ObjectMeta(name="p"), spec=policy) if policy is not None else None
-    return View(fleet, Things(tenant), policy=made)
+    return FleetSnapshot(Things(tenant), fleet=fleet, policy=made)
 
 
 # Events of a fleet -------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from holdfast.model.access.identity import (
 from holdfast.model.errors import Invalid, InvariantBroken
 from holdfast.model.fence import PPM, FenceTiming, fence_after_min_ms, short_of_fence_ms
 from holdfast.model.keys import END, after_prefix, kind_prefix, object_key
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.placement import Placement, Spread, Topology
 from holdfast.model.kinds.region import Region
@@ -43,7 +44,7 @@ from holdfast.model.placement.fit import (
 from holdfast.model.placement.placement_rules import residency_refusal, site_refusal
 from holdfast.model.placement.spread import skew_after, spread_refusal
 from holdfast.model.refusal import Refusal
-from holdfast.model.registry import KINDS, Kind
+from holdfast.model.registry import KINDS
 from tests.scale import examples
 from tests.strategies import (
     device_ledgers,

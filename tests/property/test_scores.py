@@ -15,10 +15,10 @@ from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.tenant import TenantSpec
 from holdfast.model.placement.placement_rules import tolerates
 from holdfast.model.selection.selectors import holds
-from holdfast.propose.decision_view import PendingWork
 from holdfast.propose.feasibility.node_state import NodeState
 from holdfast.propose.feasibility.unschedulable import candidate_at
 from holdfast.propose.filters import first_refusal
+from holdfast.propose.fleet_snapshot import PendingWork
 from holdfast.propose.scores import SCORERS
 from tests.property.test_placing import MOVES, NODES, WORK, World, replica, viewed
 from tests.scale import examples
@@ -64,6 +64,9 @@ PLAIN: dict[str, Callable[[PendingWork, NodeState, Node], float]] = {
         100 * (work.replica.spec.template.image in node.status.images)
     ),
     "cost": _cost,
+    # Its own examples are in test_nearness.py.
+    "locality": lambda work, site, node: pytest.fail("no work here states its data"),
+    "network": lambda work, site, node: pytest.fail("no work here states its data"),
 }
 
 

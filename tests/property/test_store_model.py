@@ -19,8 +19,19 @@ from hypothesis.stateful import (
 
 from holdfast.model.errors import Expired, Invalid, Unavailable
 from holdfast.model.keys import after_prefix
-from holdfast.model.transaction import Committed, Compare, CompareFailed, Delete, Put, Transaction
-from holdfast.store.contract import KEY_END, Batch, NotApplied, Page, TokenApplied
+from holdfast.model.transaction import (
+    Batch,
+    Committed,
+    Compare,
+    CompareFailed,
+    Delete,
+    NotApplied,
+    Page,
+    Put,
+    TokenApplied,
+    Transaction,
+)
+from holdfast.store.contract import KEY_END
 from tests import store_factories
 from tests.scale import examples
 from tests.store_factories import SILENCE_MAX_S, Rig

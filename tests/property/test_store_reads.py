@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.keys import after_prefix
-from holdfast.model.transaction import Committed, Delete, Put, Transaction
-from holdfast.store.contract import KEY_END, NotApplied, Store, TokenApplied
+from holdfast.model.transaction import Committed, Delete, NotApplied, Put, TokenApplied, Transaction
+from holdfast.store.contract import KEY_END, Store
 from tests import store_factories
 from tests.property.store_stories import collect, following, on_fresh, put, puts
 from tests.store_factories import SILENCE_MAX_S, Rig

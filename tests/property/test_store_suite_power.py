@@ -14,8 +14,18 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.model.transaction import Committed, CompareFailed, Outcome, Record, Transaction
-from holdfast.store.contract import Batch, Fate, NotApplied, Page, Store
+from holdfast.model.transaction import (
+    Batch,
+    Committed,
+    CompareFailed,
+    Fate,
+    NotApplied,
+    Outcome,
+    Page,
+    Record,
+    Transaction,
+)
+from holdfast.store.contract import Store
 from holdfast.store.memory import Keyspace, MemoryStore
 from holdfast.store.mvcc import EntryPage, VersionIndex
 from tests.property.test_store_model import Histories

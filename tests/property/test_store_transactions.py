@@ -14,11 +14,13 @@ from holdfast.model.transaction import (
     Compare,
     CompareFailed,
     Delete,
+    NotApplied,
     Put,
     Record,
+    TokenApplied,
     Transaction,
 )
-from holdfast.store.contract import KEY_END, NotApplied, Store, TokenApplied
+from holdfast.store.contract import KEY_END, Store
 from tests import store_factories
 from tests.property.store_stories import collect, on_fresh, put, puts
 from tests.store_factories import Rig

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from holdfast.model.defaults import apply_defaults
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.meta import Object
-from holdfast.model.registry import KINDS, Kind
+from holdfast.model.registry import KINDS
 from holdfast.model.validation import validate, validate_status, validate_update
 from tests.scale import examples
 

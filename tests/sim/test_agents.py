@@ -26,7 +26,7 @@ from tests.sim.findings import (
 together = pytest.mark.xdist_group("agents-world")
 
 PAGE = (Path(__file__).parents[2] / "docs/simulator.md").read_text(encoding="utf-8")
-SEEDS = {PORTS: scaled(1, 2), AGENTS: scaled(3, 6), AWAY: scaled(1, 2), STOPPING: scaled(1, 2)}
+SEEDS = {PORTS: scaled(1, 2), AGENTS: scaled(2, 6), AWAY: scaled(1, 2), STOPPING: scaled(1, 2)}
 
 BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
 CONTROLS = [mutant for mutant in MUTANTS if mutant.benign]

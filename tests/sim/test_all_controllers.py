@@ -17,7 +17,7 @@ from holdfast.sim.worlds.all_controllers.small_worlds import WORKLOADS
 from holdfast.sim.worlds.all_controllers.sweep_worlds import KINDS, main, sweep_workload
 from tests.scale import scaled, some_of
 from tests.sim.all_controllers.mutants import MUTANTS, RECORDED
-from tests.sim.all_controllers.planting import CALENDARS, CALM, DARK, ROLLING, WHOLE
+from tests.sim.all_controllers.planting import CALENDARS, CALM, DARK, MEMORIES, ROLLING, WHOLE
 from tests.sim.authority.coverage import counts_table
 from tests.sim.findings import (
     bug_params,
@@ -85,9 +85,10 @@ def test_a_seed_that_failed_once_passes(seed: int) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("world", [CALENDARS, DARK, ROLLING])
+@pytest.mark.parametrize("world", [CALENDARS, DARK, MEMORIES, ROLLING])
 def test_the_desired_state_is_kept_under_one_constant_fault(world: str) -> None:
-    """Calendars are set, zones go dark, rollouts see late events. [C6.9, I1, N5, N6]"""
+    """Calendars are set, zones go dark, rollouts see late events, and what controllers remember
+    hides nothing. [C6.9, E1, I1, N5, N6]"""
     for seed in range(SHORT_SEEDS):
         assert run(find(world), seed).broken is None, seed
 

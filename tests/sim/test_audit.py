@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.model import keys
 from holdfast.model.audit.audit_records import encode
+from holdfast.model.audit.journal_protocol import Resume
 from holdfast.model.machine import Txn
 from holdfast.model.transaction import Put, Transaction
 from holdfast.observe.audit_writer.audit_writer import AuditWriter
-from holdfast.observe.audit_writer.journal_protocol import Resume
 from holdfast.observe.history_start import HistorySearch
 from holdfast.sim.check import Violation
 from holdfast.sim.run import play
@@ -22,7 +22,7 @@ from holdfast.sim.worlds.audit.scenario import SCENARIO, OneChain
 from tests.scale import scaled
 from tests.sim.findings import everything_happened
 
-SEEDS = scaled(80, 240)
+SEEDS = scaled(60, 240)
 # A gap: the store dropped history that was not in the chain yet.
 GAP = "gap"
 DEMANDED = (GAP, "disk_full", "set_aside", "cut_off", "crash", "pause", "store_late")

@@ -11,9 +11,11 @@ from holdfast.sim.mutants import Mutant, search
 from holdfast.sim.run import find, play, run
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.census import AuthorityCensus
+from holdfast.sim.worlds.authority.room_checks import OvercommittedRoom
 from tests.scale import scaled, some_of
 from tests.sim.authority.coverage import counts_table, demanded
 from tests.sim.authority.mutants import MUTANTS, RECORDED
+from tests.sim.authority.overcommit import OVERCOMMIT
 from tests.sim.authority.planting import ALONE, SCENARIO
 from tests.sim.findings import (
     bug_params,
@@ -28,6 +30,7 @@ together = pytest.mark.xdist_group("authority-world")
 
 SEEDS = scaled(9, 70)
 LONE_SEEDS = scaled(4, 60)
+OVERCOMMIT_SEEDS = scaled(6, 60)
 BENIGN_SEEDS = scaled(1, 3)
 
 BUGS = [mutant for mutant in MUTANTS if not mutant.benign]
@@ -85,6 +88,18 @@ def test_servers_that_decide_alone_by_wrong_calendars_keep_all_promises() -> Non
     scenario = find(ALONE)
     broken = {seed: run(scenario, seed).broken for seed in range(LONE_SEEDS)}
     assert not any(broken.values()), broken
+
+
+@pytest.mark.timeout(600)
+def test_overcommit_that_changes_under_load_gives_no_room_that_is_not_allowed() -> None:
+    """What is held for recovery is never overcommitted, and classes never mix. [INV4, D3, D6]"""
+    scenario, beyond = find(OVERCOMMIT), 0
+    for seed in range(OVERCOMMIT_SEEDS):
+        world = World(seed)
+        play(scenario, world)
+        beyond += world.checker(OvercommittedRoom).seen
+    # The nodes did hold more than is there.
+    assert beyond > 0
 
 
 @pytest.mark.parametrize("mutant", bug_params(BUGS, RECORDED), ids=lambda mutant: mutant.name)

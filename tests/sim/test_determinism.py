@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.scale import scaled
 
 ROOT = Path(__file__).parents[2]
-SEEDS = scaled(30, 100)
+SEEDS = scaled(20, 100)
 FULL_SEEDS = 5
 
 # The short traces of all seeds, and the full traces of a few, with every stimulus and effect.

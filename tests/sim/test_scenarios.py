@@ -21,7 +21,7 @@ from tests.sim.scenarios.bugs import SC2, SC7, Bug
 from tests.sim.scenarios.incident_bugs import INCIDENT_BUGS, SC4, SC6, SC13
 
 BUGS = (*FIRST_BUGS, *INCIDENT_BUGS)
-SEEDS = scaled(3, 20)
+SEEDS = scaled(2, 20)
 # Examples with a dozen nodes, or many rounds, take longer: `holdfast sim run` runs more seeds.
 SEEDS_OF = {SC4: 2, SC6: 2, SC13: 2}
 # The bug makes the sentence untrue with one of this many seeds.
@@ -105,7 +105,7 @@ def test_the_command_fails_with_the_sentence_and_how_to_repeat_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """[N6]"""
-    (bug,) = (bug for bug in BUGS if bug.sentence == "sc2.names-revisions")
+    bug = next(bug for bug in BUGS if bug.sentence == "sc2.names-revisions")
     with bug.mutant.planted():
         assert main(["sim", "run", SC2, "--seeds", "4-5"]) == 1
     said = capsys.readouterr().out

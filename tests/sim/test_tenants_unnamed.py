@@ -20,9 +20,9 @@ from holdfast.model.encoding import wire
 from holdfast.model.machine import ArchiveRecord
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.plan import Act
-from holdfast.sim.run import attempt, find
+from holdfast.sim.run import attempt
 from holdfast.sim.world import World
-from holdfast.sim.worlds.all_controllers.scenario import build, script
+from holdfast.sim.worlds.all_controllers.scenario import SCENARIO, script
 from holdfast.sim.worlds.authority.people import TENANTS
 from tests.sim.findings import everything_happened
 
@@ -96,11 +96,11 @@ def seen() -> Counter[str]:
 
         def build_checked(world: World, checker: Unnamed = checker) -> None:
             world.performers[ArchiveRecord] = lambda cell, effect: checker.on_record(effect.body)
-            build(world)
+            SCENARIO.build(world)
             world.check(checker)
 
         scenario = msgspec.structs.replace(
-            find("holdfast.sim.worlds.all_controllers.scenario:SCENARIO"),
+            SCENARIO,
             build=build_checked,
             script=script_with_canaries,
         )

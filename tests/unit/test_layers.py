@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS = [
     ["cli"],
     ["review"],
+    ["client"],
     ["host", "sim"],
     ["store"],
     ["explain"],
@@ -51,7 +52,8 @@ VIOLATIONS = [
     ("store", "host", DOWN),
     ("sim", "host", DOWN),
     ("host", "sim", DOWN),
-    ("host", "review", DOWN),
+    ("host", "client", DOWN),
+    ("client", "review", DOWN),
     ("review", "cli", DOWN),
     ("commit", "observe", CACHE),
     ("host.process", "host.client", "What every process needs stands on no other part of host"),

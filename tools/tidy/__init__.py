@@ -3,7 +3,7 @@
 `make check` runs this over the tree (`python -m tools.tidy`), and tests/unit/test_tidy.py shows for
 each rule a violation that it finds and a look-alike that it accepts. The rules are in `purity`
 (pure rooms), `set_order` (pure rooms), `house` (all of src, and tests/unit), `durations` (all of
-tests) and `names` (src and tests).
+tests), `names` (src and tests) and `once` (src without the simulator).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.tidy import durations, house, names, purity, set_order
+from tools.tidy import durations, house, names, once, purity, set_order
 from tools.tidy.finding import Finding, Source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +32,7 @@ def check_tree(root: Path = ROOT) -> list[Finding]:
     ]
     found = [finding for source in sources for finding in sorted(_findings(source))]
     product = [source for source in sources if source.path.startswith("src/")]
-    return found + sorted(names.tree_findings(product))
+    return found + sorted([*names.tree_findings(product), *once.findings(product)])
 
 
 def _findings(source: Source) -> Iterator[Finding]:

@@ -11,14 +11,19 @@ restarted. Deadlines are readings of a clock that a reboot resets, so the shims 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+
+import msgspec
 
 from holdfast.agent.fence_timing import FenceTimingClaims
-from holdfast.agent.heartbeats import GONE, Echo, Life, NodeHeartbeats
+from holdfast.agent.heartbeats import Echo, Life, NodeHeartbeats
 from holdfast.agent.node_facts import NodeFacts
 from holdfast.agent.registration import Registration
 from holdfast.agent.replica_workers import ReplicaWorkers
 from holdfast.agent.runtime_protocol import (
+    AgentEffect,
+    AgentEffects,
+    AgentStimulus,
     Exited,
     Extend,
     Inventory,
@@ -27,18 +32,21 @@ from holdfast.agent.runtime_protocol import (
     NotLaunched,
     PortsOpened,
     Probed,
+    Sampled,
 )
-from holdfast.agent.work import View, version_of
+from holdfast.agent.work import NodeContext, version_of
 from holdfast.model.access.identity import agent as agent_identity
 from holdfast.model.errors import HoldfastError
-from holdfast.model.kinds.node import Node
+from holdfast.model.heartbeat import NodeUse, Renew
+from holdfast.model.kinds.node import GONE, Node
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.machine import Answered, Rng, Started, Wake
+from holdfast.model.machine import Answered, Reply, Rng, Started, Wake
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.requests import Accepted
-from holdfast.model.time import Instant
+from holdfast.model.time import Instant, sooner
 from holdfast.observe.cache import Cache, ObjectChange, is_for_cache_only
 from holdfast.observe.inflight import Inflight, InflightRequest
-from holdfast.observe.watch_events import AGENT_BOOKMARK_MS, Follow, Get, GetResult
+from holdfast.observe.watch_events import AGENT_BOOKMARK_MS, Follow
 
 # The resync finds a lost change such as a stop or a bind. The plane has to converge within 120 s
 # after the last fault, so the resync and a stop that it finds fit into that.
@@ -72,6 +80,8 @@ class Agent:
         self._life: Life | None = None
         self._node: Node | None = None
         self._is_looking = False
+        # The last sample of what the work uses, until a renewal has carried it.
+        self._use: NodeUse | None = None
         self._wake_ms: int | None = None
 
     @property
@@ -84,7 +94,7 @@ class Agent:
         """Why the servers refuse this node, for its operator; empty when they accept it."""
         return self._registration.trouble if self._life is None else ""
 
-    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+    def step(self, stimulus: AgentStimulus, now: Instant) -> Sequence[AgentEffect]:
         """Process one stimulus and return the effects to perform, in order."""
         now_ms = now.monotonic_ms
         knew = self._cache.is_ready
@@ -92,7 +102,7 @@ class Agent:
         if knew and not told.changes and is_for_cache_only(stimulus):
             # The streams brought no change. What is due at a time has its own wake-up.
             return told.effects
-        out: list[Any] = []
+        out: AgentEffects = []
         match stimulus:
             case Started(boot=boot):
                 self._registration.begin(boot, now_ms)
@@ -102,14 +112,17 @@ class Agent:
             case Launched():
                 halt = self._workers.launched(stimulus, now_ms)
                 out += [halt] if halt is not None else []
-            case NotLaunched(attempt=attempt, process=process):
-                self._workers.ended(attempt, process, False, now_ms)
-            case Exited(attempt=attempt, process=process):
-                self._workers.ended(attempt, process, True, now_ms)
+            case (
+                NotLaunched(attempt=attempt, process=process)
+                | Exited(attempt=attempt, process=process)
+            ):
+                self._workers.ended(attempt, process, isinstance(stimulus, Exited), now_ms)
             case PortsOpened():
                 self._workers.opened(stimulus, now_ms)
             case Probed():
                 self._workers.probed(stimulus, now_ms)
+            case Sampled(use=use):
+                self._use = use
             case Answered(call=call, body=body):
                 pending = self._asks.answered(call)
                 if pending is not None:
@@ -149,11 +162,13 @@ class Agent:
             self._workers.tend_all(now_ms)
 
     def _answered(
-        self, pending: InflightRequest[str], answer: Any, now_ms: int, out: list[Any]
+        self, pending: InflightRequest[str], answer: Reply, now_ms: int, out: AgentEffects
     ) -> None:
         match pending.about:
             case "renew":
-                self._renewed(pending, answer, now_ms, out)
+                renew = pending.request
+                if isinstance(renew, Renew):
+                    self._renewed(renew, answer, pending.sent_ms, now_ms, out)
             case "enter":
                 node = self._registration.answered(answer, now_ms)
                 if node is not None:
@@ -173,11 +188,11 @@ class Agent:
                 self._workers.answered(uid, pending.request, answer, now_ms)
 
     def _renewed(
-        self, pending: InflightRequest[str], answer: Any, now_ms: int, out: list[Any]
+        self, renew: Renew, answer: Reply, sent_ms: int, now_ms: int, out: AgentEffects
     ) -> None:
         before_ms = self._heartbeats.deadline_ms
         could_launch = self._heartbeats.may_launch(now_ms)
-        echo = self._heartbeats.answered(pending.request, answer, pending.sent_ms, now_ms)
+        echo = self._heartbeats.answered(renew, answer, sent_ms, now_ms)
         deadline_ms = self._heartbeats.deadline_ms
         if echo is Echo.ACKNOWLEDGED:
             self._workers.servers_heard(now_ms)
@@ -194,7 +209,7 @@ class Agent:
                 # Starts have waited for this deadline.
                 self._workers.tend_all(now_ms)
 
-    def _retime(self, now_ms: int, out: list[Any]) -> None:
+    def _retime(self, now_ms: int, out: AgentEffects) -> None:
         """Register again where the plane's timing differs from what the work here may hold."""
         if self._node is None or not self._is_clear:
             return
@@ -207,7 +222,7 @@ class Agent:
 
     # Incarnations --------------------------------------------------------------------------------
 
-    def _begin_life(self, node: Node, now_ms: int, out: list[Any]) -> None:
+    def _begin_life(self, node: Node, now_ms: int, out: AgentEffects) -> None:
         self._life = _life_of(node)
         if self._node is None or version_of(node) >= version_of(self._node):
             self._node = node
@@ -232,9 +247,9 @@ class Agent:
             return False
         return node.status.mark is None and node.status.phase not in GONE
 
-    def _view(self, now_ms: int) -> View:
+    def _view(self, now_ms: int) -> NodeContext:
         heartbeats = self._heartbeats
-        return View(
+        return NodeContext(
             node=self._name,
             identity=self._identity,
             life=self._life,
@@ -257,7 +272,7 @@ class Agent:
         has_standing = self._registration.is_after_fence or self._registration.has_lost_name
         return self._knows and (self._life is not None or has_standing)
 
-    def _advance(self, now_ms: int, out: list[Any]) -> None:
+    def _advance(self, now_ms: int, out: AgentEffects) -> None:
         if self._knows and self._life is None:
             self._enter(now_ms, out)
         if self._life is not None:
@@ -269,7 +284,7 @@ class Agent:
             out.append(self._asks.ask(Get("nodes", self._name), LOOK, now_ms))
         self._tick(now_ms, out)
 
-    def _enter(self, now_ms: int, out: list[Any]) -> None:
+    def _enter(self, now_ms: int, out: AgentEffects) -> None:
         """Register; after a fence only when no work of the old incarnation runs that must not."""
         self._workers.read_strangers(now_ms)
         if self._registration.is_after_fence:
@@ -280,33 +295,29 @@ class Agent:
         if request is not None:
             out.append(self._asks.ask(request, ENTER, now_ms))
 
-    def _renew(self, now_ms: int, out: list[Any]) -> None:
+    def _renew(self, now_ms: int, out: AgentEffects) -> None:
         if not self._heartbeats.is_due(now_ms):
             return
         renew = self._heartbeats.due(now_ms, self._workers.unsaid())
         if renew is not None:
+            renew = msgspec.structs.replace(renew, use=self._use)
+            self._use = None
             timeout_ms = self._heartbeats.timeout_ms
             out.append(self._asks.ask(renew, RENEW, now_ms, timeout_ms=timeout_ms))
 
-    def _tick(self, now_ms: int, out: list[Any]) -> None:
+    def _tick(self, now_ms: int, out: AgentEffects) -> None:
         """Set the wake-up for what is due first; what waits for a stimulus needs none."""
         at_ms = self._heartbeats.next_ms
         if self._may_tend():
-            at_ms = _sooner(at_ms, self._workers.next_ms)
+            at_ms = sooner(at_ms, self._workers.next_ms)
         if self._life is None and self._registration.is_idle and self._knows:
             is_held = self._registration.is_after_fence and self._workers.has_strays
-            at_ms = at_ms if is_held else _sooner(at_ms, self._registration.next_ms)
+            at_ms = at_ms if is_held else sooner(at_ms, self._registration.next_ms)
         if at_ms is not None:
             at_ms = max(now_ms + 1, at_ms)
             if at_ms != self._wake_ms:
                 out.append(Wake("agent", at_ms))
         self._wake_ms = at_ms
-
-
-def _sooner(a: int | None, b: int | None) -> int | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return min(a, b)
 
 
 def _life_of(node: Node) -> Life:

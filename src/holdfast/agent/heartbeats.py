@@ -8,15 +8,14 @@ counts from the sending, never from the answer, which may have taken an hour to 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.fence import FenceTiming, limit_timing
 from holdfast.model.heartbeat import ProgressNotes, Renew, Renewed
-from holdfast.model.kinds.node import NodePhase
-from holdfast.model.machine import Rng
+from holdfast.model.kinds.node import GONE
+from holdfast.model.machine import Reply, Rng
 from holdfast.model.refusal import Reason, Refusal
 
 # A plane whose timing is set to zero must not make its agents spin.
@@ -34,7 +33,6 @@ _DOUBLINGS_MAX = 8
 # Work that starts this close to its deadline starts in vain.
 LAUNCH_MARGIN_PER_CENT = 10
 
-GONE = (NodePhase.FENCED, NodePhase.LOST)
 NOTHING = ProgressNotes()
 
 
@@ -124,7 +122,7 @@ class NodeHeartbeats:
         self._on_way += 1
         return Renew(self._node, self._life.uid, self._life.incarnation, said)
 
-    def answered(self, renew: Renew, answer: Any, sent_ms: int, now_ms: int) -> Echo:
+    def answered(self, renew: Renew, answer: Reply, sent_ms: int, now_ms: int) -> Echo:
         """Process the answer to a heartbeat that was sent at `sent_ms`."""
         self._on_way -= 1
         life = self._life

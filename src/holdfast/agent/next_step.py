@@ -8,6 +8,8 @@ lost answer leads to the same request again, under the same operation id.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from holdfast.agent.heartbeats import Life
@@ -30,13 +32,30 @@ from holdfast.agent.status_reports import (
     restart_report,
     stage_report,
 )
-from holdfast.agent.work import ReplicaWork, View, WorkPhase, alive, is_over, is_ready, outcome
+from holdfast.agent.work import (
+    NodeContext,
+    ReplicaWork,
+    WorkPhase,
+    alive,
+    is_over,
+    is_ready,
+    outcome,
+)
 from holdfast.model.installations import adopts, keeps, proves_stop
 from holdfast.model.kinds.replica import Binding, Process, Replica
+from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.lifecycle import Stage, State
+from holdfast.model.placement.gang import (
+    claim_of,
+    gang_record_name,
+    is_formed,
+    is_of_gang,
+    member_variables,
+    with_numbers,
+)
+from holdfast.model.read_requests import Get
 from holdfast.model.requests import Move, ReportStage
-from holdfast.observe.watch_events import Get
 
 # How work is stopped: its pre-stop hook first, if it has one, then SIGTERM, then SIGKILL.
 #
@@ -147,7 +166,7 @@ Step = (
 WAIT = Wait()
 
 
-def next_step(work: ReplicaWork, view: View) -> Step:
+def next_step(work: ReplicaWork, view: NodeContext) -> Step:
     """The next step for a replica."""
     if work.is_cleared:
         return WAIT
@@ -178,18 +197,22 @@ def next_step(work: ReplicaWork, view: View) -> Step:
     return WAIT
 
 
-def _leave(work: ReplicaWork, grace_ms: int, view: View) -> Step:
+def _leave(work: ReplicaWork, grace_ms: int, view: NodeContext) -> Step:
     """It does not belong here: stop it, and remove what it left."""
     return stop(work, grace_ms, view.now_ms) or Clear(work.uid)
 
 
-def _end(work: ReplicaWork, replica: Replica, view: View) -> Wait | PrepareStop | Halt | None:
+def _end(
+    work: ReplicaWork, replica: Replica, view: NodeContext
+) -> Wait | PrepareStop | Halt | None:
     """Stop it on request, with pre-stop hook and lingering."""
     first, linger_ms = pre_stop_hook(work, replica), lingering_ms(replica)
     return stop(work, _grace_ms(replica), view.now_ms, first, linger_ms)
 
 
-def _of_another_life(work: ReplicaWork, replica: Replica, binding: Binding, view: View) -> Step:
+def _of_another_life(
+    work: ReplicaWork, replica: Replica, binding: Binding, view: NodeContext
+) -> Step:
     """Work of an earlier incarnation stops, unless it is `keep` work. This agent may not report on
     it, except that it has stopped, where it can prove that."""
     life = view.life
@@ -216,7 +239,7 @@ def _ended(work: ReplicaWork) -> Process | None:
     return work.process if work.phase is WorkPhase.ENDED else None
 
 
-def _begin(work: ReplicaWork, replica: Replica, view: View) -> Step:
+def _begin(work: ReplicaWork, replica: Replica, view: NodeContext) -> Step:
     """It was never reported as running: start it, or report its state."""
     policy = replica.spec.template.restart
     reason = "Started" if replica.status.state is State.BOUND else "Returned"
@@ -241,7 +264,7 @@ def _begin(work: ReplicaWork, replica: Replica, view: View) -> Step:
     return WAIT
 
 
-def _run(work: ReplicaWork, replica: Replica, view: View) -> Step:
+def _run(work: ReplicaWork, replica: Replica, view: NodeContext) -> Step:
     """It was reported as running: report when it is ready, and restart it when it has ended."""
     known, process = replica.status.process, work.process
     match work.phase:
@@ -262,7 +285,7 @@ def _run(work: ReplicaWork, replica: Replica, view: View) -> Step:
     return WAIT
 
 
-def _look_after(work: ReplicaWork, replica: Replica, view: View) -> Step:
+def _look_after(work: ReplicaWork, replica: Replica, view: NodeContext) -> Step:
     """It runs: report a change of its health, and stop it if a probe failed and it can restart."""
     health = work.health
     if health is None:
@@ -290,7 +313,7 @@ def _look_after(work: ReplicaWork, replica: Replica, view: View) -> Step:
     return stage_report(work, replica, view, Stage.STARTING, complaint)
 
 
-def _return(work: ReplicaWork, replica: Replica, view: View) -> Step:
+def _return(work: ReplicaWork, replica: Replica, view: NodeContext) -> Step:
     """The node was out of contact. Once its mark is cleared, report the state of its work.
 
     Work that was requested to stop keeps stopping, also under a mark.
@@ -307,7 +330,7 @@ def _return(work: ReplicaWork, replica: Replica, view: View) -> Step:
     return _begin(work, replica, view)
 
 
-def _adopt(work: ReplicaWork, replica: Replica, view: View) -> Step:
+def _adopt(work: ReplicaWork, replica: Replica, view: NodeContext) -> Step:
     """It outlived the incarnation that started it: adopt it into this one, or report its end.
 
     Work that does not run is not started under a binding of an earlier incarnation: the known
@@ -322,7 +345,7 @@ def _adopt(work: ReplicaWork, replica: Replica, view: View) -> Step:
     return move(work, replica, view, State.FAILED, "NotStarted", _ended(work))
 
 
-def _launch(work: ReplicaWork, replica: Replica, view: View) -> Step:
+def _launch(work: ReplicaWork, replica: Replica, view: NodeContext) -> Step:
     """Start the next attempt, if it is due and there is a deadline to run until."""
     binding = replica.status.binding
     if view.deadline_ms is None or not view.is_clear or binding is None:
@@ -338,6 +361,15 @@ def _launch(work: ReplicaWork, replica: Replica, view: View) -> Step:
     what = lacking(template, work.secrets, work.namespace)
     if what:
         return MissingInput(what)
+    variables: Mapping[str, str] = {}
+    if replica.spec.gang:
+        if not work.has_gang:
+            return Get("reservations", gang_record_name(replica.spec.gang), work.namespace)
+        what = incomplete(work.gang, replica)
+        if what or work.gang is None:
+            return MissingInput(what)
+        variables = member_variables(work.gang, template)
+        template = with_numbers(template, binding.ports)
     is_kept = keeps(replica)
     grace_ms = template.grace_seconds * 1_000
     # After a restart without an inventory, the servers have the only count.
@@ -357,7 +389,24 @@ def _launch(work: ReplicaWork, replica: Replica, view: View) -> Step:
         # An older server does not send the tenant's requirement.
         max(binding.isolation, template.isolation, key=lambda it: it.strength),
         binding.tenant_uid,
+        variables,
     )
+
+
+# `Process.reason` begins with this while a member waits for its gang.
+GANG_INCOMPLETE = "GangIncomplete"
+
+
+def incomplete(record: Reservation | None, replica: Replica) -> str:
+    """Why a member may not start: its gang is not committed, or is over; empty if it may."""
+    gang = f"gang {replica.namespace}/{replica.spec.gang}"
+    if record is None or not is_of_gang(record, replica.spec.workload_uid):
+        return f"{GANG_INCOMPLETE}: {gang} has no record"
+    if not is_formed(record, replica.spec.workload_uid):
+        return f"{GANG_INCOMPLETE}: {gang} is {record.status.phase.value}: {record.status.reason}"
+    if claim_of(record, replica.name) is None:
+        return f"{GANG_INCOMPLETE}: {gang} runs without this replica"
+    return ""
 
 
 def _grace_ms(replica: Replica) -> int:

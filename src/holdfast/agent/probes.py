@@ -159,4 +159,5 @@ def resolved(action: Action, process: Process) -> Action | None:
 def unknown_port(action: Action) -> str:
     """The message about a port that the work does not have."""
     what = "http" if isinstance(action, HttpAction) else "tcp"
-    return f"{what}: the work has no port {getattr(action, 'port', '')!r}"
+    port = "" if isinstance(action, ExecAction) else action.port
+    return f"{what}: the work has no port {port!r}"

@@ -7,25 +7,21 @@ not happen while work of the old one still runs.
 
 from __future__ import annotations
 
-from typing import Any
-
-from holdfast.agent.heartbeats import GONE
 from holdfast.agent.node_facts import NodeFacts, as_seen
 from holdfast.model.fence import HeldTimes
-from holdfast.model.kinds.node import Node
-from holdfast.model.machine import Rng
+from holdfast.model.kinds.node import GONE, Node
+from holdfast.model.machine import Reply, Rng
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, RegisterNode
-from holdfast.observe.watch_events import Get, GetResult
+from holdfast.model.validation.text import OPERATION_ID_MAX
+from holdfast.observe.retry import RetryPolicy
 
-RETRY_MIN_MS = 200
-RETRY_MAX_MS = 30_000
-_DOUBLINGS_MAX = 8
+# The node is read before each copy, so the loop of reads and registrations is its owner's.
+REGISTRATION_PAUSES = RetryPolicy(pause_ms=200, pause_max_ms=30_000)
 _NONCES = 1 << 32
 # A process that has just started claims nothing: the node's record stays.
 UNKNOWN_HOLDS = HeldTimes(0, 0)
-# The longest operation id that the authority takes.
-OPERATION_ID_MAX = 253
 
 
 class Registration:
@@ -114,12 +110,12 @@ class Registration:
         whole = f"{self._identity}/{what}"
         return whole if len(whole) <= OPERATION_ID_MAX else what
 
-    def answered(self, answer: Any, now_ms: int) -> Node | None:
+    def answered(self, answer: Reply, now_ms: int) -> Node | None:
         """Process an answer. Returns the node once its incarnation is known to be ours."""
         self._is_waiting = False
         match answer:
-            case GetResult(object=None | Node()):
-                return self._looked(answer.object, now_ms)
+            case GetResult(object=None | Node() as node):
+                return self._looked(node, now_ms)
             case Accepted(objects=(Node() as node, *_)):
                 self._failures, self.trouble = 0, ""
                 return node
@@ -135,7 +131,7 @@ class Registration:
         self._failed(now_ms)
         return None
 
-    def _looked(self, node: Any, now_ms: int) -> Node | None:
+    def _looked(self, node: Node | None, now_ms: int) -> Node | None:
         self._has_looked, self._seen = True, node
         self.next_ms = now_ms
         is_ours, self._is_accepted = self._is_accepted, False
@@ -149,6 +145,5 @@ class Registration:
     def _failed(self, now_ms: int) -> None:
         """Read again after a backoff with jitter: all agents lose the servers at once."""
         self._has_looked = False
-        longest_ms = min(RETRY_MAX_MS, RETRY_MIN_MS << min(self._failures, _DOUBLINGS_MAX))
         self._failures += 1
-        self.next_ms = now_ms + int(longest_ms * (0.5 + self._rng.random() / 2))
+        self.next_ms = now_ms + REGISTRATION_PAUSES.pause(self._failures, 0, self._rng)

@@ -7,11 +7,10 @@ request per replica is in flight, so that the reports about a replica have an or
 
 from __future__ import annotations
 
-from typing import Any
-
 from holdfast.agent.next_step import MissingInput, PrepareStop, ReadNode, Vanish, Wait, next_step
 from holdfast.agent.probes import action_of, resolved, unknown_port
 from holdfast.agent.runtime_protocol import (
+    AgentEffects,
     Attempt,
     Check,
     Clear,
@@ -23,18 +22,28 @@ from holdfast.agent.runtime_protocol import (
     Probed,
     RunProbe,
 )
-from holdfast.agent.work import VANISHED, ReplicaWork, View, WorkPhase, is_over
+from holdfast.agent.work import (
+    REPORT_POLICY,
+    VANISHED,
+    NodeContext,
+    ReplicaWork,
+    WorkPhase,
+    is_over,
+)
 from holdfast.model.heartbeat import NOTES_MAX, ProgressNote, ProgressNotes
 from holdfast.model.installations import keeps
 from holdfast.model.kinds.replica import Process, Replica
+from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.lifecycle import Stage, State
-from holdfast.model.machine import Rng
+from holdfast.model.machine import Question, Reply, Rng
+from holdfast.model.meta import Object
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Move, ReportStage
 from holdfast.observe.cache import Cache
 from holdfast.observe.inflight import Inflight
-from holdfast.observe.watch_events import Get, GetResult
+from holdfast.observe.operation import Finish, GiveUp, RequestOperation
 from holdfast.observe.work_queue import WorkQueue
 
 # Runs the probes of a replica that are due.
@@ -43,7 +52,7 @@ from holdfast.observe.work_queue import WorkQueue
 # as a `Probed`.
 
 
-def run_probes(work: ReplicaWork, now_ms: int, rng: Rng, out: list[Any]) -> int | None:
+def run_probes(work: ReplicaWork, now_ms: int, rng: Rng, out: AgentEffects) -> int | None:
     """Append the probes that are due to `out`. Returns when the next one is due."""
     work.watch(rng)
     health = work.health
@@ -223,27 +232,33 @@ class ReplicaWorkers:
                 work.must_read = True
                 self._queue.add(work.uid, now_ms)
 
-    def answered(self, uid: str, request: Any, answer: Any, now_ms: int) -> None:
+    def answered(self, uid: str, request: Question, answer: Reply, now_ms: int) -> None:
         """Process the answer to a request about a replica."""
         work = self._works.get(uid)
         if work is None:
             return
-        work.is_asking = False
-        match answer:
+        report, work.report, work.is_asking = work.report, None, False
+        end = report.answered(request, answer, now_ms) if report is not None else answer
+        match end:
             case GetResult(object=found) if (
                 isinstance(request, Get) and request.plural == "secrets"
             ):
                 work.secrets[request.name] = found if isinstance(found, Secret) else None
-            case GetResult() if isinstance(request, Get):
-                self._read(work, answer.object)
-            case Accepted(objects=objects):
+            case GetResult(object=found) if (
+                isinstance(request, Get) and request.plural == "reservations"
+            ):
+                work.gang = found if isinstance(found, Reservation) else None
+                work.has_gang = True
+            case GetResult(object=found):
+                self._read(work, found)
+            case Finish(body=Accepted(objects=objects)):
                 work.succeeded()
                 if isinstance(request, Move) and request.to is State.RUNNING:
                     is_end = request.process is not None and is_over(request.process)
                     work.said = work.attempt if is_end else work.said
                 # A repeated request returns no object: the replica has to be read.
                 self._read(work, objects[0] if objects else None, is_sure=False)
-            case Refusal(reason=reason):
+            case Refusal(reason=reason) | GiveUp(error=Refusal(reason=reason)):
                 work.must_read = True
                 self.doubts_node = self.doubts_node or reason in _NODE_REASONS
                 work.failed(now_ms, self._rng)
@@ -257,13 +272,14 @@ class ReplicaWorkers:
         self._queue.add(uid, now_ms)
 
     @staticmethod
-    def _read(work: ReplicaWork, found: Any, *, is_sure: bool = True) -> None:
-        is_it = isinstance(found, Replica) and found.metadata.uid == work.uid
-        if is_it:
+    def _read(work: ReplicaWork, found: Object | None, *, is_sure: bool = True) -> None:
+        if isinstance(found, Replica) and found.metadata.uid == work.uid:
             work.take(found)
-        elif is_sure:
+            work.must_read = False
+            return
+        if is_sure:
             work.is_gone = True
-        work.must_read = not (is_it or is_sure)
+        work.must_read = not is_sure
 
     def servers_heard(self, now_ms: int) -> None:
         """A heartbeat was acknowledged: replicas that waited for that continue."""
@@ -282,14 +298,14 @@ class ReplicaWorkers:
         for uid in self._works:
             self._queue.add(uid, now_ms)
 
-    def halt_strays(self, view: View, out: list[Any]) -> None:
+    def halt_strays(self, view: NodeContext, out: AgentEffects) -> None:
         """Stop work of an earlier incarnation, before any deadline is extended for this one."""
         for work in self._works.values():
             step = next_step(work, view)
             if isinstance(step, Halt):
                 self._halt(work, step, out)
 
-    def tend(self, view: View, out: list[Any]) -> None:
+    def tend(self, view: NodeContext, out: AgentEffects) -> None:
         """Take one step for each replica that is due, as far as there is room for requests."""
         while self._asks.room > ASKS_KEPT:
             uid = self._queue.take(view.now_ms)
@@ -300,7 +316,7 @@ class ReplicaWorkers:
             if work is not None:
                 self._take_step(work, view, out)
 
-    def _take_step(self, work: ReplicaWork, view: View, out: list[Any]) -> None:
+    def _take_step(self, work: ReplicaWork, view: NodeContext, out: AgentEffects) -> None:
         at_ms = run_probes(work, view.now_ms, self._rng, out)
         if at_ms is not None:
             self._queue.add(work.uid, at_ms)
@@ -329,14 +345,18 @@ class ReplicaWorkers:
             case _:
                 self._send(work, step, view.now_ms, out)
 
-    def _send(self, work: ReplicaWork, step: Any, now_ms: int, out: list[Any]) -> None:
+    def _send(
+        self, work: ReplicaWork, step: Get | Move | ReportStage, now_ms: int, out: AgentEffects
+    ) -> None:
         if isinstance(step, ReportStage) and step.stage is Stage.STARTING:
             work.unready(now_ms)
         work.is_asking = True
+        if not isinstance(step, Get):
+            work.report = RequestOperation(step, REPORT_POLICY, self._rng, now_ms)
         out.append(self._asks.ask(step, work.uid, now_ms))
 
     def _prepare_stop(
-        self, work: ReplicaWork, step: PrepareStop, now_ms: int, out: list[Any]
+        self, work: ReplicaWork, step: PrepareStop, now_ms: int, out: AgentEffects
     ) -> None:
         work.phase, work.has_left = WorkPhase.LEAVING, step.probe is None
         work.halt_grace_ms, work.stop_by_ms = step.grace_ms, now_ms + step.grace_ms
@@ -346,11 +366,11 @@ class ReplicaWorkers:
         self._queue.add(work.uid, now_ms)
 
     @staticmethod
-    def _halt(work: ReplicaWork, halt: Halt, out: list[Any]) -> None:
+    def _halt(work: ReplicaWork, halt: Halt, out: AgentEffects) -> None:
         work.phase, work.halt_grace_ms = WorkPhase.HALTING, halt.grace_ms
         out.append(halt)
 
-    def _launch(self, work: ReplicaWork, launch: Launch, out: list[Any]) -> None:
+    def _launch(self, work: ReplicaWork, launch: Launch, out: AgentEffects) -> None:
         if len(self._launching) >= LAUNCHES_MAX:
             self._waiting[work.uid] = None
             return
@@ -371,7 +391,7 @@ class ReplicaWorkers:
         work.ended(process, True, now_ms, self._rng)
         self._queue.add(work.uid, now_ms)
 
-    def _clear(self, work: ReplicaWork, clear: Clear, now_ms: int, out: list[Any]) -> None:
+    def _clear(self, work: ReplicaWork, clear: Clear, now_ms: int, out: AgentEffects) -> None:
         if work.attempt >= 0:
             out.append(clear)
         work.is_cleared = True

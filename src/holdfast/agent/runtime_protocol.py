@@ -11,14 +11,17 @@ agent may have been paused between its decision and the start.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
 
+from holdfast.model.heartbeat import NodeUse
 from holdfast.model.kinds import replica
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.replica import DeviceShare, Process
 from holdfast.model.kinds.template import ExecAction, HttpAction, TcpAction, Template
+from holdfast.model.machine import Effect, Stimulus
 
 # In `Exited` when the deadline passed while the work ran, in `NotLaunched` when it had passed
 # before the start.
@@ -70,7 +73,8 @@ class Launch(msgspec.Struct, frozen=True):
     `deadline_ms` None means that only a `Halt` ends it (`keep` work). `grace_ms` is its time to
     stop when the deadline passes. `token` is the fencing token of its binding, `devices` are those
     of its binding. `index` is its ordinal among the replicas of its workload. `isolation` is the
-    level that it requires, `tenant_uid` the uid of its tenant, if known.
+    level that it requires, `tenant_uid` the uid of its tenant, if known. `variables` is what a
+    member of a gang learns about the others.
     """
 
     attempt: Attempt
@@ -85,6 +89,7 @@ class Launch(msgspec.Struct, frozen=True):
     index: int = 0
     isolation: Isolation = Isolation.NONE
     tenant_uid: str = ""
+    variables: Mapping[str, str] = {}
 
     @property
     def tenant(self) -> str:
@@ -172,6 +177,12 @@ class Probed(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
 
 
+class Sampled(msgspec.Struct, frozen=True):
+    """What the work of the node uses now. It comes every few seconds, and nothing depends on it."""
+
+    use: NodeUse
+
+
 class Item(msgspec.Struct, frozen=True):
     """A piece of work on the machine: it runs, or it has ended and left its exit status.
 
@@ -198,3 +209,11 @@ class Inventory(msgspec.Struct, frozen=True):
     """
 
     items: tuple[Item, ...]
+
+
+# What an agent takes and does: what every machine does, and what it exchanges with its runtime.
+AgentStimulus = (
+    Stimulus | Launched | PortsOpened | NotLaunched | Exited | Probed | Sampled | Inventory
+)
+AgentEffect = Effect | Launch | Extend | Halt | RunProbe | Clear | LookAround
+AgentEffects = list[AgentEffect]

@@ -10,27 +10,32 @@ import msgspec
 
 from holdfast.agent.probes import LIVENESS_FAILED, STARTUP_FAILED
 from holdfast.agent.runtime_protocol import DISK_EXCEEDED, DISK_PRESSURE
-from holdfast.agent.work import CRASH_LOOP_AFTER, ReplicaWork, View, WorkPhase, describe, is_over
+from holdfast.agent.work import (
+    CRASH_LOOP_AFTER,
+    NodeContext,
+    ReplicaWork,
+    WorkPhase,
+    describe,
+    is_over,
+)
 from holdfast.model.kinds.replica import CRASH_LOOP, Process, Replica
 from holdfast.model.lifecycle import Stage, State
-from holdfast.model.requests import Move, ReportStage, Target
+from holdfast.model.requests import Move, ReportStage, target
+from holdfast.model.validation.text import OPERATION_ID_MAX, SENTENCE_MAX
 
-# The longest operation id that the authority takes, and the longest sentence that it keeps.
-OPERATION_ID_MAX = 253
-SENTENCE_MAX = 1_024
 # The reasons of a restart that the work did not cause itself.
 _RESTART_REASONS = (STARTUP_FAILED, LIVENESS_FAILED, DISK_EXCEEDED, DISK_PRESSURE)
 
 
 def stage_report(
-    work: ReplicaWork, replica: Replica, view: View, stage: Stage, why: str = ""
+    work: ReplicaWork, replica: Replica, view: NodeContext, stage: Stage, why: str = ""
 ) -> ReportStage:
     """The report of a stage. Each version of the replica makes it another operation: work may
     become ready more than once."""
     process = _known(work, replica)
     intent = f"{stage.value}-{work.attempt}-{replica.metadata.resource_version}"
     return ReportStage(
-        _target(replica),
+        target(replica),
         stage,
         view.life.incarnation if view.life is not None else None,
         _reported(work, replica, msgspec.structs.replace(process, reason=why)),
@@ -44,7 +49,7 @@ def published_addresses(work: ReplicaWork, replica: Replica) -> dict[str, str]:
     return _opened(work, _known(work, replica))
 
 
-def restart_report(work: ReplicaWork, replica: Replica, view: View) -> Move:
+def restart_report(work: ReplicaWork, replica: Replica, view: NodeContext) -> Move:
     """It ended and will be restarted in place. The end is reported before the next start."""
     process, how = work.process, describe(work.process)
     if work.crashes < CRASH_LOOP_AFTER:
@@ -56,18 +61,23 @@ def restart_report(work: ReplicaWork, replica: Replica, view: View) -> Move:
     return move(work, replica, view, State.RUNNING, CRASH_LOOP, process)
 
 
-def end_report(work: ReplicaWork, replica: Replica, view: View, to: State) -> Move:
+def end_report(work: ReplicaWork, replica: Replica, view: NodeContext, to: State) -> Move:
     return move(work, replica, view, to, work.process.reason or "Exited", work.process)
 
 
-def release_report(work: ReplicaWork, replica: Replica, view: View) -> Move:
+def release_report(work: ReplicaWork, replica: Replica, view: NodeContext) -> Move:
     """Nothing of it runs: the proof of stop."""
     process = work.process if work.phase is WorkPhase.ENDED else None
     return move(work, replica, view, State.RELEASED, "Stopped", process)
 
 
 def move(
-    work: ReplicaWork, replica: Replica, view: View, to: State, reason: str, process: Process | None
+    work: ReplicaWork,
+    replica: Replica,
+    view: NodeContext,
+    to: State,
+    reason: str,
+    process: Process | None,
 ) -> Move:
     evidence = "it was never started"
     if work.attempt >= 0:
@@ -81,7 +91,7 @@ def move(
         # Nothing is known of the process yet; the servers keep what they know.
         process = None
     return Move(
-        _target(replica),
+        target(replica),
         to,
         reason[:SENTENCE_MAX],
         evidence[:SENTENCE_MAX],
@@ -111,13 +121,7 @@ def _reported(work: ReplicaWork, replica: Replica, process: Process) -> Process:
     )
 
 
-def _target(replica: Replica) -> Target:
-    return Target(
-        replica.namespace, replica.name, replica.metadata.uid, replica.status.transition_number
-    )
-
-
-def _operation(replica: Replica, view: View, intent: str) -> str:
+def _operation(replica: Replica, view: NodeContext, intent: str) -> str:
     """The same for every try of the same operation. The longest node names leave no room for the
     identity; the uid is unique without it."""
     what = f"{replica.metadata.uid}/{replica.status.transition_number}/{intent}"

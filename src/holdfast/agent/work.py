@@ -8,7 +8,6 @@ last known version of the replica from the servers, which may be old.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
@@ -25,10 +24,14 @@ from holdfast.agent.runtime_protocol import (
 )
 from holdfast.model.heartbeat import WorkProgress
 from holdfast.model.kinds.replica import CRASH_LOOP, Process, Replica
+from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
 from holdfast.model.lifecycle import STAGES, Stage, State
 from holdfast.model.machine import Rng
+from holdfast.model.meta import Object
+from holdfast.observe.operation import RequestOperation
+from holdfast.observe.retry import RetryPolicy
 
 RESTART_MIN_MS = 100
 RESTART_MAX_MS = 300_000
@@ -53,9 +56,18 @@ LACK_MIN_MS = 500
 LACK_MAX_MS = 30_000
 _LACKS_MAX = 8
 
-RETRY_MIN_MS = 100
-RETRY_MAX_MS = 30_000
-_RETRY_DOUBLINGS_MAX = 9
+# One copy and no look. The next report depends on what the work does meanwhile, so `next_step`
+# decides it; an unchanged state makes the same request under the same id, and its answer says what
+# a look would have said. A look before it would double what agents send when servers come back.
+REPORT_POLICY = RetryPolicy(
+    tries_max=1,
+    looks_max=0,
+    deadline_ms=None,
+    pause_ms=100,
+    pause_max_ms=30_000,
+    looks_at_once=True,
+    repeats_undone=False,
+)
 
 
 class WorkPhase(StrEnum):
@@ -104,6 +116,9 @@ class ReplicaWork:
         self.flaps = self.ready_ms = 0
         # The Secrets that its next start needs, and what was missing of them.
         self.secrets: dict[str, Secret | None] = {}
+        # The record of its gang, read for each start.
+        self.gang: Reservation | None = None
+        self.has_gang = False
         self.lack = ""
         self.lacks = 0
         # How often in a row it ended soon after its start, and when it may be started again.
@@ -115,7 +130,9 @@ class ReplicaWork:
         self.replica: Replica | None = None
         self.must_read = False
         self.is_gone = self.is_cleared = False
+        # The request in flight, at most one: a report, or else a read.
         self.is_asking = False
+        self.report: RequestOperation | None = None
         self.failures = self.retry_ms = 0
 
     @property
@@ -175,7 +192,7 @@ class ReplicaWork:
         self.unopened = ()
         self.health, self.is_adopted = None, False
         self.flaps = self.ready_ms = 0
-        self.secrets.clear()
+        self.forget_inputs()
         self.lack, self.lacks = "", 0
 
     def launched(self, process: Process, now_ms: int, unopened: tuple[str, ...] = ()) -> None:
@@ -237,7 +254,12 @@ class ReplicaWork:
         longest_ms = min(LACK_MAX_MS, LACK_MIN_MS << min(self.lacks, _LACKS_MAX))
         self.lack, self.lacks = what, self.lacks + 1
         self.resume_ms = now_ms + int(longest_ms * (0.5 + rng.random() / 2))
+        self.forget_inputs()
+
+    def forget_inputs(self) -> None:
+        """Forget what was read for a start: the next one reads it again."""
         self.secrets.clear()
+        self.gang, self.has_gang = None, False
 
     # Input from the servers ----------------------------------------------------------------------
 
@@ -264,21 +286,20 @@ class ReplicaWork:
 
     def failed(self, now_ms: int, rng: Rng) -> None:
         """A request failed: the next one waits, longer each time."""
-        longest_ms = min(RETRY_MAX_MS, RETRY_MIN_MS << min(self.failures, _RETRY_DOUBLINGS_MAX))
         self.failures += 1
-        self.retry_ms = now_ms + int(longest_ms * (0.5 + rng.random() / 2))
+        self.retry_ms = now_ms + REPORT_POLICY.pause(self.failures, 0, rng)
 
     def waits_for_servers(self, now_ms: int, rng: Rng) -> None:
         """No server answers this node. If that is so for all nodes at once, repeated requests would
         overload servers that are coming back: wait until a heartbeat is acknowledged."""
         self.failures += 1
-        self.retry_ms = now_ms + int(RETRY_MAX_MS * (0.5 + rng.random() / 2))
+        self.retry_ms = now_ms + int(REPORT_POLICY.pause_max_ms * (0.5 + rng.random() / 2))
 
     def succeeded(self) -> None:
         self.failures = self.retry_ms = 0
 
 
-def version_of(obj: Any) -> int:
+def version_of(obj: Object) -> int:
     """The version of an object, for comparisons; one without a version is older than all."""
     text = obj.metadata.resource_version
     return int(text) if text.isascii() and text.isdigit() else 0
@@ -342,7 +363,7 @@ def alive(process: Process) -> Process:
 # `agent` makes it for every step; `next_step` and `status_reports` read it.
 
 
-class View(msgspec.Struct, frozen=True):
+class NodeContext(msgspec.Struct, frozen=True):
     """The state of the node. `life` is None between two incarnations.
 
     `is_clear`: the node has no mark and no fence, as far as known. `deadline_ms` is None when

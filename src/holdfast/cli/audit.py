@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import click
 import msgspec
 
+from holdfast.cli.command_table import Section
 from holdfast.cli.connection import access, kubeconfig_option
 from holdfast.cli.exit_codes import ExitCode, UsageError, complain, plain, run
 from holdfast.cli.plane_parts import data_option
@@ -32,6 +33,7 @@ from holdfast.model.audit.chain import ChainVerification
 from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.time import rfc3339
 
+SECTION = Section.ACCESS
 TIMEOUT_S = 10.0
 # A record is in the files a moment before it is in the store, and a server that does not write
 # reads the store every few seconds. A record that is only in the files for longer is not genuine.

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli.command_table import Section
 from holdfast.cli.exit_codes import (
     ExitCode,
     UsageError,
@@ -20,10 +21,11 @@ from holdfast.cli.exit_codes import (
     run,
     warn,
 )
-from holdfast.cli.plane_parts import ETCD_ACCESS, data_option
+from holdfast.cli.plane_parts import data_option
 from holdfast.host.audit.segments import FOLDER
 from holdfast.host.server import backups
 from holdfast.host.server.backups import Backup, Manifest, VerifiedBackup
+from holdfast.host.server.server_options import ETCD_ACCESS
 from holdfast.host.server.settings import (
     ETCD,
     ETCD_PREFIX,
@@ -34,6 +36,7 @@ from holdfast.host.server.settings import (
 )
 from holdfast.host.server.store_opening import open_store
 
+SECTION = Section.UPKEEP
 # Shows the progress of what takes longer than a second, on standard error.
 
 # Shorter work shows nothing; where standard error is not a terminal, a line now and then is enough.

@@ -13,15 +13,15 @@ import click
 import msgspec
 
 from holdfast.cli import tables
+from holdfast.cli.command_table import Section
 from holdfast.cli.connection import (
-    DATA,
-    FailoverTransport,
     given_access,
     kubeconfig_option,
     kubeconfig_path,
+    transport,
 )
 from holdfast.cli.exit_codes import ExitCode, UsageError, plain, run, warn
-from holdfast.host.client.server_access import with_authorities
+from holdfast.host.client.server_access import DATA, with_authorities
 from holdfast.host.client.transport import Transport
 from holdfast.host.pki.ca_rotation import PATH, RotationRequest, RotationStatus, RotationStep
 from holdfast.host.pki.certificates import RENEW_FROM, moment
@@ -39,6 +39,7 @@ from holdfast.host.pki.trust_bundle import SHORT, RotationPhase, fetch_bundle
 from holdfast.host.process.files import write_private
 from holdfast.model.errors import HoldfastError
 
+SECTION = Section.ACCESS
 # A server waits until the others have followed.
 TIMEOUT_S = 90.0
 PARTS_MAX = 100
@@ -55,7 +56,7 @@ def status(kubeconfig: Path | None) -> int:
     """Show the trusted authorities, which of them signs, and which clients need the old one."""
 
     async def command() -> int:
-        async with FailoverTransport(kubeconfig) as to:
+        async with transport(kubeconfig) as to:
             answer = await to.send("GET", PATH, timeout_s=TIMEOUT_S)
             if not answer.is_good:
                 raise answer.error(may_have_happened=False)
@@ -121,7 +122,7 @@ def renew_kubeconfig(kubeconfig: Path | None) -> int:
 
 
 async def _step(request: RotationRequest, kubeconfig: Path | None) -> int:
-    async with FailoverTransport(kubeconfig) as to:
+    async with transport(kubeconfig) as to:
         answer = await to.send(
             "POST",
             PATH,

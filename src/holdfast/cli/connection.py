@@ -1,8 +1,8 @@
 """Which plane a command talks to, and under which identity.
 
-`--kubeconfig` comes first, then KUBECONFIG, then the file that `holdfast up` writes into its data
-directory, so that a first try needs no setting. When the server in the kubeconfig does not answer,
-the command tries the other servers that earlier commands have remembered.
+`--kubeconfig` comes first, then what the environment names (`host/client/server_access`). When the
+server in the kubeconfig does not answer, the command tries the other servers that earlier commands
+have remembered.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import aiohttp
 import click
 import msgspec
 
-from holdfast.host.client import Access, Client, from_kubeconfig, known_servers
+from holdfast.host.client import Access, AsyncClient, from_kubeconfig, known_servers
 from holdfast.host.client.answers import HttpAnswer
-from holdfast.host.client.transport import OPENING_S, Transport
+from holdfast.host.client.server_access import DATA, DATA_VARIABLE, find_kubeconfig
+from holdfast.host.client.transport import Transport
 from holdfast.host.process.files import write_private
-from holdfast.model.errors import HoldfastError, Invalid, Unavailable
+from holdfast.model.errors import HoldfastError
 from holdfast.model.heartbeat import SERVERS_MAX
 from holdfast.observe.retry import RetryPolicy
 
@@ -85,13 +85,13 @@ def remember(kubeconfig: Path, given: str, answer: HttpAnswer) -> None:
         os.utime(_path(kubeconfig))
 
 
-DATA_VARIABLE = "HOLDFAST_DATA"
-DATA = "data"
 # A user waits: three tries at a server that refuses connections take less than a second.
 PATIENCE = RetryPolicy(tries_max=3, looks_max=6, deadline_ms=15_000, try_ms=10_000)
 
 # Only a later command may need the addresses, so that no user waits longer for them.
 LEARN_S = 2.0
+
+AGENT = "holdfast-cli"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -108,24 +108,7 @@ def kubeconfig_option(command: Command) -> Command:
 
 def kubeconfig_path(kubeconfig: Path | None) -> Path:
     """The kubeconfig to use. Raises Invalid when there is none."""
-    if kubeconfig is not None:
-        return kubeconfig
-    # As with kubectl it may be a list; missing files are skipped.
-    named = [Path(it) for it in os.environ.get("KUBECONFIG", "").split(os.pathsep) if it]
-    for path in named:
-        if path.exists():
-            return path
-    if named:
-        raise Invalid(
-            f"KUBECONFIG: {named[0]} does not exist; `holdfast up` prints the path of its own"
-        )
-    path = Path(os.environ.get(DATA_VARIABLE) or DATA) / "kubeconfig"
-    if not path.exists():
-        raise Invalid(
-            f"no kubeconfig: {path} does not exist, KUBECONFIG is not set and --kubeconfig is not "
-            "given; `holdfast up` prints the path of its own"
-        )
-    return path
+    return kubeconfig if kubeconfig is not None else find_kubeconfig()
 
 
 def given_access(kubeconfig: Path | None) -> Access:
@@ -140,65 +123,26 @@ def access(kubeconfig: Path | None) -> Access:
     return msgspec.structs.replace(found, servers=(given, *remembered_servers(path, given)))
 
 
-class FailoverTransport(Transport):
-    """Sends each request to the first server that accepts it; remembers which servers exist."""
-
-    def __init__(self, kubeconfig: Path | None) -> None:
-        self._kubeconfig, to = kubeconfig_path(kubeconfig), access(kubeconfig)
-        self._known_as = to.servers[0]
-        self._has_answered = False
-        super().__init__(to, agent="holdfast-cli")
-
-    async def send(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = 10.0,
-    ) -> HttpAnswer:
-        """The answer of any server. A server that did not take the request is skipped."""
-        for left in reversed(range(self.servers)):
-            try:
-                answer = await super().send(
-                    method, path, query=query, body=body, headers=headers, timeout_s=timeout_s
-                )
-            except Unavailable:
-                if not left:
-                    raise
-                continue
-            self._has_answered = True
-            return answer
-        raise Unavailable("the kubeconfig names no server")
-
-    async def stream(
-        self,
-        path: str,
-        query: Mapping[str, str],
-        *,
-        headers: Mapping[str, str] | None = None,
-        opening_s: float | None = OPENING_S,
-    ) -> tuple[aiohttp.ClientResponse, str]:
-        """Open a streamed answer of any server."""
-        for left in reversed(range(self.servers)):
-            try:
-                return await super().stream(path, query, headers=headers, opening_s=opening_s)
-            except Unavailable:
-                if not left:
-                    raise
-        raise Unavailable("the kubeconfig names no server")
-
-    async def close(self) -> None:
-        if self._has_answered and not is_fresh(self._kubeconfig, self._known_as):
-            with contextlib.suppress(HoldfastError):
-                answer = await super().send("GET", known_servers.PATH, timeout_s=LEARN_S)
-                remember(self._kubeconfig, self._known_as, answer)
-        await super().close()
+@contextlib.asynccontextmanager
+async def client(kubeconfig: Path | None) -> AsyncIterator[AsyncClient]:
+    """A client of any server of the plane. Remembers which servers exist. Raises Invalid."""
+    path, to = kubeconfig_path(kubeconfig), access(kubeconfig)
+    async with AsyncClient(to, policy=PATIENCE, agent=AGENT) as found:
+        try:
+            yield found
+        finally:
+            if found.transport.has_answered and not is_fresh(path, to.servers[0]):
+                await _learn(found.transport, path, to.servers[0])
 
 
-def client(kubeconfig: Path | None) -> Client:
-    """A client to use as an async context manager. Raises Invalid."""
-    to = FailoverTransport(kubeconfig)
-    return Client(access(kubeconfig), policy=PATIENCE, transport=to)
+@contextlib.asynccontextmanager
+async def transport(kubeconfig: Path | None) -> AsyncIterator[Transport]:
+    """The transport of such a client, for requests that are tried once."""
+    async with client(kubeconfig) as found:
+        yield found.transport
+
+
+async def _learn(to: Transport, kubeconfig: Path, given: str) -> None:
+    with contextlib.suppress(HoldfastError):
+        answer = await to.send("GET", known_servers.PATH, timeout_s=LEARN_S)
+        remember(kubeconfig, given, answer)

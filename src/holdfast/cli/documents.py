@@ -17,7 +17,8 @@ from holdfast.cli.exit_codes import UsageError
 from holdfast.host.api.objects import yaml_text
 from holdfast.model.encoding import wire
 from holdfast.model.errors import Invalid
-from holdfast.model.registry import KINDS, Kind
+from holdfast.model.kind_declaration import Kind
+from holdfast.model.registry import KINDS
 
 FILE_BYTES_MAX = 8 << 20
 DOCUMENTS_MAX = 10_000

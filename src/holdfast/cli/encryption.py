@@ -10,11 +10,13 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.command_table import Section
 from holdfast.cli.exit_codes import ExitCode, UsageError, run
 from holdfast.host.process.files import write_private
 from holdfast.model.errors import Missing
 from holdfast.store.encryption.key_file import Key, encoded, new_key, read
 
+SECTION = Section.ACCESS
 _file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
 

@@ -13,19 +13,22 @@ from pathlib import Path
 import click
 import msgspec
 
+from holdfast.cli.command_table import Section
 from holdfast.cli.connection import PATIENCE, access, kubeconfig_option
 from holdfast.cli.documents import kind_and_name
 from holdfast.cli.exit_codes import ExitCode, UsageError, plain, run
 from holdfast.cli.health_report import span
 from holdfast.cli.objects import namespace_option
 from holdfast.explain.answer import Explanation, StuckReason
-from holdfast.host.client import Access, Client
+from holdfast.host.client import Access, AsyncClient
 from holdfast.host.client.paths import one
 from holdfast.model.errors import HoldfastError
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.registry import Kind, kind_of_struct
+from holdfast.model.registry import kind_of_struct
 from holdfast.model.time import wall_ms
 
+SECTION = Section.OBJECTS
 FORMS = ("text", "json")
 SUBRESOURCE = "explanation"
 _REPLICA = kind_of_struct(Replica)
@@ -76,7 +79,7 @@ async def explanation(to: Access, namespace: str, name: str) -> Explanation:
 
 
 async def _read(to: Access, namespace: str, name: str) -> Explanation:
-    async with Client(to, policy=PATIENCE, agent="holdfast-cli") as client:
+    async with AsyncClient(to, policy=PATIENCE, agent="holdfast-cli") as client:
         body = await client.read(one(_REPLICA, namespace, name, SUBRESOURCE))
     try:
         return msgspec.json.decode(body, type=Explanation)

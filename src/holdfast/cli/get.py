@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator
@@ -13,16 +12,13 @@ import yaml
 
 from holdfast.cli.exit_codes import UsageError, plain, warn
 from holdfast.cli.tables import ServerTable, TablePrinter
-from holdfast.host.client import Client, paths
-from holdfast.host.client.answers import error_of, status_of
-from holdfast.host.client.list_watch import BOOKMARK_S, watch_lines
-from holdfast.host.client.retrying import demand_good
+from holdfast.host.client import AsyncClient, paths
+from holdfast.host.client.answers import UNREADABLE, error_of, status_of
+from holdfast.host.client.list_watch import BOOKMARK_S, reopened, watch_pieces
+from holdfast.host.client.reading import LIST_TRIES_MAX, PAGE
 from holdfast.model.errors import Expired, Unavailable
-from holdfast.model.registry import Kind
-from holdfast.observe.retry import FOLLOW_POLICY, Nature, Send
+from holdfast.model.kind_declaration import Kind
 
-PAGE = 500
-LIST_TRIES_MAX = 3
 TABLE_TYPE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 TABLE, WIDE, JSON, YAML, NAME = "table", "wide", "json", "yaml", "name"
 _FIRST = ("apiVersion", "kind", "metadata")
@@ -84,7 +80,7 @@ def form_of(text: str) -> str:
     )
 
 
-async def get(client: Client, question: GetOptions) -> None:
+async def get(client: AsyncClient, question: GetOptions) -> None:
     """Print the objects that `question` selects."""
     if question.is_table:
         show_table(question, await tables(client, question), question.printer())
@@ -132,7 +128,7 @@ def show_document(document: dict[str, Any], form: str) -> None:
         print(text, end="", flush=True)
 
 
-async def tables(client: Client, question: GetOptions) -> ServerTable:
+async def tables(client: AsyncClient, question: GetOptions) -> ServerTable:
     """The table of all selected objects, as of one revision."""
     found = [msgspec.convert(page, ServerTable) for page in await _pages(client, question)]
     every = [row for page in found for row in page.rows]
@@ -140,7 +136,7 @@ async def tables(client: Client, question: GetOptions) -> ServerTable:
     return msgspec.structs.replace(found[0], rows=every)
 
 
-async def objects(client: Client, question: GetOptions) -> dict[str, Any]:
+async def objects(client: AsyncClient, question: GetOptions) -> dict[str, Any]:
     """The object, or a list of all, as the server sends it."""
     first, *others = await _pages(client, question)
     if not question.name:
@@ -149,7 +145,7 @@ async def objects(client: Client, question: GetOptions) -> dict[str, Any]:
     return first
 
 
-async def _pages(client: Client, question: GetOptions) -> list[dict[str, Any]]:
+async def _pages(client: AsyncClient, question: GetOptions) -> list[dict[str, Any]]:
     for _ in range(LIST_TRIES_MAX - 1):
         try:
             return await _pages_once(client, question)
@@ -159,7 +155,7 @@ async def _pages(client: Client, question: GetOptions) -> list[dict[str, Any]]:
     return await _pages_once(client, question)
 
 
-async def _pages_once(client: Client, question: GetOptions) -> list[dict[str, Any]]:
+async def _pages_once(client: AsyncClient, question: GetOptions) -> list[dict[str, Any]]:
     pages: list[dict[str, Any]] = []
     if question.name:
         path = paths.one(question.kind, question.namespace, question.name)
@@ -176,19 +172,12 @@ async def _pages_once(client: Client, question: GetOptions) -> list[dict[str, An
 
 
 async def _read(
-    client: Client, path: str, query: dict[str, str], headers: dict[str, str]
+    client: AsyncClient, path: str, query: dict[str, str], headers: dict[str, str]
 ) -> dict[str, Any]:
-    async def send(effect: Send) -> bytes:
-        timeout_s = effect.timeout_ms / 1_000
-        answer = await client.transport.send(
-            "GET", path, query=query, headers=headers, timeout_s=timeout_s
-        )
-        return demand_good(answer, is_write=False).body
-
-    body: bytes = await client.performer.perform(Nature.READ, send)
+    body = await client.read(path, query, headers=headers)
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise Unavailable(f"the server sent an unreadable answer: {error}") from error
 
 
@@ -206,37 +195,34 @@ class _Event(msgspec.Struct, frozen=True):
     object: dict[str, Any]
 
 
-async def watch(client: Client, question: GetOptions) -> None:
+async def watch(client: AsyncClient, question: GetOptions) -> None:
     """Print the present objects and then every change, until it is interrupted."""
     follower = _Follower(client, question)
-    failures, has_warned, is_lost = 0, False, False
     await follower.list()
-    while True:
-        try:
-            if is_lost:
-                await follower.list()
-                is_lost = False
-            async for _ in follower.changes():
-                failures, has_warned = 0, False
-        except Expired:
-            is_lost = True
-        except Unavailable as error:
-            if not has_warned:
-                warn(f"{error.message}; waiting for it to come back")
-            has_warned = True
-        # Pause also after a stream that ended normally: a stopping server ends all streams at once.
-        failures += 1
-        rng = client.performer.rng
-        await asyncio.sleep(FOLLOW_POLICY.pause(failures, 0, rng) / 1_000)
+    changes = reopened(follower.changes, client.performer.rng, follower.lose, follower.complain)
+    async with contextlib.aclosing(changes):
+        async for _ in changes:
+            follower.has_complained = False
 
 
 class _Follower:
     """One watch: the last version that it has seen, and its columns."""
 
-    def __init__(self, client: Client, question: GetOptions) -> None:
+    def __init__(self, client: AsyncClient, question: GetOptions) -> None:
         self._client, self._question = client, question
         self._printer = question.printer()
         self._version = ""
+        self._is_lost = self.has_complained = False
+
+    def lose(self) -> None:
+        """Print everything again: the changes since then are not known any more."""
+        self._is_lost = True
+
+    def complain(self, error: Unavailable) -> None:
+        """Say once that no server answers."""
+        if not self.has_complained:
+            warn(f"{error.message}; waiting for it to come back")
+        self.has_complained = True
 
     async def list(self) -> None:
         """Print everything. Changes continue from the version of the list."""
@@ -259,7 +245,10 @@ class _Follower:
         return msgspec.structs.replace(self._question, name="", fields=fields)
 
     async def changes(self) -> AsyncGenerator[None, None]:
-        """Print the events of one watch until it ends; yields after each event."""
+        """Print the events of one watch until it ends; yields after each batch."""
+        if self._is_lost:
+            await self.list()
+            self._is_lost = False
         asked = self._listed
         query = {
             **asked.query,
@@ -269,10 +258,13 @@ class _Follower:
             "bookmarkSeconds": str(BOOKMARK_S),
         }
         path = paths.collection(asked.kind, asked.namespace)
-        lines = watch_lines(self._client, path, query, self._question.headers)
-        async with contextlib.aclosing(lines):
-            async for line in lines:
-                self._print_event(line)
+        watch = watch_pieces(
+            self._client.transport, path, query, headers=self._question.headers, any_server=True
+        )
+        async with contextlib.aclosing(watch) as pieces:
+            async for lines in pieces:
+                for line in lines:
+                    self._print_event(line)
                 yield
 
     def _print_event(self, line: bytes) -> None:
@@ -282,7 +274,7 @@ class _Follower:
                 status = status_of(event.object)
                 raise error_of(status.code, status)
             version = _version(event.object)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise Unavailable(f"the server sent an unreadable event: {error}") from error
         if event.type != _BOOKMARK:
             self._show(event)

@@ -22,6 +22,7 @@ from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.meta import Condition, ConditionStatus, condition
+from holdfast.model.plane import Plane
 from holdfast.model.pulse import Beat, Pulses, ReceivedPulse
 from holdfast.model.quarantine import Quarantine
 
@@ -77,6 +78,7 @@ class ReportLine(msgspec.Struct, frozen=True):
 def report_lines(facts: PlaneFacts) -> list[ReportLine]:
     """All lines, in the order in which they are shown."""
     return [
+        *_planes(facts.pulses or ()),
         *_servers(facts.servers),
         *_servers_by_lease(facts.servers, facts.heartbeats or ()),
         *(_components(facts.pulses, facts.leases or ()) if facts.pulses is not None else ()),
@@ -101,6 +103,20 @@ def verdict(lines: Sequence[ReportLine]) -> str:
     if parts["unknown"]:
         return "All visible parts work; you may not read the health of some parts."
     return "Everything works."
+
+
+def _planes(answers: Sequence[Pulses]) -> Iterable[ReportLine]:
+    """The plane that the servers serve, by their own word: one, unless their options differ."""
+    servers: dict[Plane, list[str]] = {}
+    for answer in answers:
+        if answer.plane is not None:
+            servers.setdefault(answer.plane, []).append(answer.server)
+    for plane, names in servers.items():
+        few = f"not all servers serve it, only {', '.join(names[:NAMES_MAX])}"
+        advice = "start all with the same --plane, --plane-role and --plane-region"
+        wrong = f"{few}: {advice}" if len(servers) > 1 else ""
+        more = f"region {plane.region}" if plane.region else ""
+        yield ReportLine("plane", plane.name, plane.role.value, more, wrong)
 
 
 # Servers and their store --------------------------------------------------------------------------

@@ -6,6 +6,7 @@ They use the same API as kubectl, so that both show the same. `terminal_session`
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -14,16 +15,13 @@ from pathlib import Path
 import click
 
 from holdfast.cli import terminal_session
-from holdfast.cli.connection import access, client, kubeconfig_option
+from holdfast.cli.command_table import Section
+from holdfast.cli.connection import client, kubeconfig_option
 from holdfast.cli.exit_codes import ExitCode, UsageError, run
 from holdfast.cli.objects import namespace_option
-from holdfast.host.client import paths
-from holdfast.host.client.answers import REASON_HEADER, HttpAnswer
-from holdfast.model.kinds.replica import Replica
-from holdfast.model.registry import kind_of_struct
+from holdfast.host.client import LogOptions
 
-_REPLICA = kind_of_struct(Replica)
-PIECE_BYTES = 64 << 10
+SECTION = Section.OBJECTS
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _SINCE = re.compile(r"([0-9]{1,9})([smhd]?)", re.ASCII)
 
@@ -52,26 +50,24 @@ def logs(
     kubeconfig: Path | None,
 ) -> int:
     """Show the output of a replica."""
-    flags = {"follow": follow, "timestamps": timestamps, "previous": previous}
-    query = {name: "true" for name, is_set in flags.items() if is_set}
-    values = {"tailLines": tail, "limitBytes": limit_bytes, "sinceTime": since_time or None}
-    query |= {name: str(value) for name, value in values.items() if value is not None}
 
     async def command() -> int:
-        if since:
-            query["sinceSeconds"] = str(_seconds(since))
-        async with client(kubeconfig) as to:
-            where = paths.one(_REPLICA, namespace or to.access.namespace, replica, "log")
-            # Work may be silent for long; the operating system notices a broken connection.
-            response, server = await to.transport.stream(where, query, opening_s=None)
-            async with response:
-                if response.status != 200:
-                    reason = response.headers.get(REASON_HEADER, "")
-                    answer = HttpAnswer(response.status, await response.read(), reason, 0, server)
-                    raise answer.error(may_have_happened=False)
-                async for piece in response.content.iter_chunked(PIECE_BYTES):
-                    sys.stdout.buffer.write(piece)
-                    sys.stdout.buffer.flush()
+        options = LogOptions(
+            follow=follow,
+            tail=tail,
+            since_s=_seconds(since) if since else None,
+            since_time=since_time,
+            limit_bytes=limit_bytes,
+            timestamps=timestamps,
+            previous=previous,
+        )
+        async with (
+            client(kubeconfig) as to,
+            contextlib.aclosing(to.log_bytes(replica, namespace, options)) as pieces,
+        ):
+            async for piece in pieces:
+                sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.flush()
         return ExitCode.DONE
 
     return run(command())
@@ -109,11 +105,14 @@ def exec_(
     async def enter() -> int:
         if has_terminal and not (has_input and os.isatty(0)):
             raise UsageError("--tty: requires --stdin and a terminal as standard input")
-        given = access(kubeconfig)
-        where = paths.one(_REPLICA, namespace or given.namespace, replica, "exec")
-        options = terminal_session.SessionOptions(
-            where, command, has_input=has_input, has_terminal=has_terminal
-        )
-        return await terminal_session.enter(given, options)
+        async with (
+            client(kubeconfig) as to,
+            to.exec_session(
+                replica, command, namespace, has_input=has_input, has_terminal=has_terminal
+            ) as session,
+        ):
+            return await terminal_session.join(
+                session, has_input=has_input, has_terminal=has_terminal
+            )
 
     return run(enter())

@@ -19,7 +19,7 @@ import msgspec
 from holdfast.agent.node_facts import NodeFacts
 from holdfast.cli.plane_parts import AGENTS, REGION
 from holdfast.cli.supervised_process import Report, SupervisedProcess
-from holdfast.host.client import Client, from_kubeconfig
+from holdfast.host.client import AsyncClient, from_kubeconfig
 from holdfast.host.client.server_access import Access
 from holdfast.host.component import machine_facts
 from holdfast.host.pki.ca_keys import BUNDLE
@@ -203,7 +203,7 @@ class LocalPlane:
     async def nodes_ready(self) -> int:
         """The number of ready nodes, once all are ready or the time is over."""
         count, deadline = 0, asyncio.get_running_loop().time() + NODES_READY_S
-        async with Client(from_kubeconfig(self.plan.kubeconfig)) as client:
+        async with AsyncClient(from_kubeconfig(self.plan.kubeconfig)) as client:
             while count < self.plan.agents and asyncio.get_running_loop().time() < deadline:
                 try:
                     found = (await client.list(Node)).objects

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
+from itertools import groupby
 
 import click
 
 from holdfast import __version__
+from holdfast.cli.command_table import all_commands, find_command
 from holdfast.cli.exit_codes import CODES_TEXT, ExitCode, complain_of_bug
 
 EPILOG = f"""\
@@ -20,56 +21,24 @@ A first try, in two terminals:
 {CODES_TEXT}"""
 
 
-# Modules are loaded on use: otherwise `get` would spend half a second loading server code.
-COMMANDS = {
-    "up": "holdfast.cli.up",
-    "status": "holdfast.cli.status",
-    "capacity": "holdfast.cli.capacity",
-    "get": "holdfast.cli.objects",
-    "explain": "holdfast.cli.explain",
-    "apply": "holdfast.cli.objects",
-    "scale": "holdfast.cli.objects",
-    "delete": "holdfast.cli.objects",
-    "logs": "holdfast.cli.inside",
-    "exec": "holdfast.cli.inside",
-    "cordon": "holdfast.cli.nodes",
-    "uncordon": "holdfast.cli.nodes",
-    "drain": "holdfast.cli.nodes",
-    "repair": "holdfast.cli.repair",
-    "upgrade": "holdfast.cli.upgrade",
-    "token": "holdfast.cli.tokens",
-    "node": "holdfast.cli.revoke",
-    "user": "holdfast.cli.revoke",
-    "audit": "holdfast.cli.audit",
-    "backup": "holdfast.cli.backup",
-    "verify": "holdfast.cli.backup",
-    "restore": "holdfast.cli.backup",
-    "encryption": "holdfast.cli.encryption",
-    "ca": "holdfast.cli.ca",
-    "component": "holdfast.cli.ca",
-    "server": "holdfast.cli.plane_parts",
-    "scheduler": "holdfast.cli.plane_parts",
-    "controllers": "holdfast.cli.plane_parts",
-    "agent": "holdfast.cli.plane_parts",
-    "sim": "holdfast.cli.sim",
-    "version": "holdfast.cli.objects",
-}
-
-
 class Commands(click.Group):
-    """The commands, in the order in which a new user needs them."""
+    """The commands, each loaded on use: otherwise `get` would load all of a server's code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [command.name for command in all_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = COMMANDS.get(cmd_name)
-        if module is None:
-            return None
-        # `exec` is a builtin of Python.
-        name = cmd_name if cmd_name != "exec" else "exec_"
-        found: click.Command = getattr(importlib.import_module(module), name)
-        return found
+        found = find_command(cmd_name)
+        return found.load() if found is not None else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands under their headings, without loading one of them."""
+        commands = all_commands()
+        limit = formatter.width - 6 - max(len(it.name) for it in commands)
+        for section, found in groupby(commands, key=lambda it: it.section):
+            rows = [(it.name, it.short_help(limit)) for it in found]
+            with formatter.section(section.value):
+                formatter.write_dl(rows)
 
 
 @click.group(

@@ -14,17 +14,18 @@ from typing import Any
 
 import click
 
+from holdfast.cli.command_table import Section
 from holdfast.cli.connection import client, kubeconfig_option
 from holdfast.cli.exit_codes import ExitCode, invalid_as_usage_error, plain, run
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.host.component.options import duration
-from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.node import DRAINED, Node
 from holdfast.model.meta import ConditionStatus, condition
 from holdfast.model.time import rfc3339, wall_ms
 
+SECTION = Section.NODES
 LOOK_S = 1.0
 MANAGER = "holdfast-cli"
-DRAINED = "Drained"
 
 
 @click.command(epilog="Example: holdfast cordon node-1")
@@ -75,7 +76,7 @@ async def _set(kubeconfig: Path | None, node: str, spec: dict[str, Any], became:
     return ExitCode.DONE
 
 
-async def _wait_drained(to: Client, name: str) -> int:
+async def _wait_drained(to: AsyncClient, name: str) -> int:
     """Print the remaining work whenever it changes, until none is left."""
     last = ""
     while True:

@@ -10,13 +10,15 @@ import msgspec
 from holdfast import __version__
 from holdfast.cli import apply as applying
 from holdfast.cli import get as getting
+from holdfast.cli.command_table import Section
 from holdfast.cli.connection import client, kubeconfig_option
 from holdfast.cli.documents import documents, kind_and_name
 from holdfast.cli.exit_codes import ExitCode, UsageError, code_of, complain, run
-from holdfast.host.client import Client, DeletedObject
+from holdfast.host.client import AsyncClient, DeletedObject
 from holdfast.model.errors import HoldfastError
-from holdfast.model.registry import Kind
+from holdfast.model.kind_declaration import Kind
 
+SECTION = Section.OBJECTS
 namespace_option = click.option(
     "-n", "--namespace", default="", help="The tenant's namespace. [that of the kubeconfig]"
 )
@@ -74,7 +76,7 @@ def get(
 
 
 def _options(
-    to: Client,
+    to: AsyncClient,
     kind: Kind,
     name: str,
     *,
@@ -95,7 +97,7 @@ def _options(
     )
 
 
-async def _show(to: Client, requests: list[getting.GetOptions], watches: bool) -> None:
+async def _show(to: AsyncClient, requests: list[getting.GetOptions], watches: bool) -> None:
     if watches:
         if len(requests) > 1:
             raise UsageError("KIND: --watch takes one kind only")

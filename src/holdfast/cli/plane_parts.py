@@ -14,21 +14,21 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.connection import DATA, DATA_VARIABLE
+from holdfast.cli.command_table import Section
 from holdfast.cli.exit_codes import invalid_as_usage_error, run
 from holdfast.host import __main__ as host
+from holdfast.host.client.server_access import DATA, DATA_VARIABLE
 from holdfast.host.component import machine_facts, options
 from holdfast.host.runtime.cgroups.detect import PARENT as CGROUP
 from holdfast.host.runtime.cgroups.detect import PARENT_VARIABLE as CGROUP_VARIABLE
 from holdfast.host.runtime.cgroups.limits import PIDS_MAX
 from holdfast.host.runtime.containers.image_stores import BYTES_MAX, MIB
-from holdfast.host.server import client_timeouts, fence_options, work_options
-from holdfast.host.server.settings import QUIET, REFUSALS, REFUSE, WHEN_BEHIND, EtcdAccess
+from holdfast.host.server.server_options import OPTIONS, ServerOption, settings_of
 
+SECTION = Section.PARTS
 # The region and zone of a node for which none is given.
 REGION, ZONE = "local", "local"
 AGENTS = "agents"
-ETCD_ACCESS = ("ca-file", "cert-file", "key-file", "user", "password-file")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -48,132 +48,29 @@ servers_option = click.option(
 )
 
 
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
-
-
 def server_options(command: Command) -> Command:
     """The options of a server, for `server` and `up`."""
-    chosen = [
-        data_option,
-        click.option("--listen", default="127.0.0.1:6443", show_default=True, help="HOST:PORT"),
-        click.option(
-            "--store", default="", help="sqlite:PATH, memory:, or etcd://H:P,… [DATA/store.db]"
-        ),
-        click.option("--name", default="", help="The server's name among its peers."),
-        click.option(
-            "--pki",
-            type=click.Path(path_type=Path),
-            help="Directory of the certificate authority. [DATA/pki]",
-        ),
-        click.option("--advertise", default="", help="https://HOST:PORT that others use."),
-        click.option("--cert-name", multiple=True, help="An additional name in the certificate."),
-        click.option(
-            "--certificate-life",
-            default=host.LIFE,
-            show_default=True,
-            help="Lifetime of node certificates; the server's own live for 7d at most.",
-        ),
-        click.option(
-            "--token-life-max",
-            default=host.TOKEN_LIFE,
-            show_default=True,
-            help="The longest lifetime of a bearer token.",
-        ),
-        click.option(
-            "--audit-behind",
-            type=click.Choice(WHEN_BEHIND),
-            default=REFUSE,
-            show_default=True,
-            help="What to do when the audit cannot be written for long.",
-        ),
-        click.option(
-            "--refusals",
-            type=click.Choice(REFUSALS),
-            default=QUIET,
-            show_default=True,
-            help="Whether refused changes are logged.",
-        ),
-        click.option(
-            "--audit-keep",
-            default=host.AUDIT_KEEP,
-            show_default=True,
-            help="How long audit files are kept.",
-        ),
-        click.option(
-            "--audit-keep-mib",
-            type=int,
-            default=host.AUDIT_KEEP_MIB,
-            show_default=True,
-            help="How many MiB of audit files are kept.",
-        ),
-        click.option(
-            "--audit-export",
-            default="",
-            metavar="TARGET",
-            help="Send audit records there: file:DIR, syslog://H:P, syslog+tls://H:P, https://…",
-        ),
-        click.option(
-            "--audit-export-token-file",
-            type=click.Path(path_type=Path),
-            help="A bearer token for an https export.",
-        ),
-        click.option(
-            "--encryption-key-file",
-            type=click.Path(path_type=Path),
-            help="The keys that Secrets are encrypted with. [PKI/encryption.keys]",
-        ),
-        click.option(
-            "--encryption-kms",
-            default="",
-            metavar="COMMAND",
-            help="A command that wraps data keys, instead of a file.",
-        ),
-        click.option(
-            "--no-encryption", is_flag=True, help="Store Secrets in plain text from now on."
-        ),
-        click.option(
-            "--oidc",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="The OpenID Connect issuers whose tokens are accepted.",
-        ),
-        click.option(
-            work_options.DEFAULT_OPTION,
-            default=work_options.DEFAULT,
-            show_default=True,
-            help=_sentence(work_options.DEFAULT_HELP),
-        ),
-        click.option(
-            work_options.MINIMUM_OPTION,
-            default=work_options.MINIMUM,
-            show_default=True,
-            help=_sentence(work_options.MINIMUM_HELP),
-        ),
-        click.option("--etcd-prefix", default=EtcdAccess().prefix, show_default=True),
-    ]
-    chosen += [click.option(f"--etcd-{it}") for it in ETCD_ACCESS]
-    chosen.append(
-        click.option(
-            "--etcd-quota-bytes",
-            type=click.IntRange(1),
-            default=EtcdAccess().quota_bytes,
-            show_default=True,
-            help="etcd's own --quota-backend-bytes, where its version does not tell it.",
-        )
+    for option in reversed(OPTIONS):
+        command = _click_option(option)(command)
+    return data_option(command)
+
+
+def _click_option(option: ServerOption) -> Callable[[Command], Command]:
+    """The option as click takes it."""
+    name, default = f"--{option.name}", option.command_default or option.default
+    if option.type is bool:
+        return click.option(name, is_flag=True, help=option.help)
+    if option.is_repeated:
+        return click.option(name, multiple=True, help=option.help)
+    types: dict[Any, Any] = {Path: click.Path(path_type=Path), int: click.IntRange(1)}
+    return click.option(
+        name,
+        type=click.Choice(option.choices) if option.choices else types.get(option.type),
+        default=default,
+        show_default=default not in (None, ""),
+        metavar=option.metavar,
+        help=option.help or None,
     )
-    chosen += [
-        click.option(f"--{it}", metavar="SECONDS", help=_sentence(meaning))
-        for it, (_, meaning) in (*fence_options.OPTIONS.items(), *client_timeouts.OPTIONS.items())
-    ]
-    chosen.append(
-        click.option(
-            f"--{fence_options.DRIFT}", metavar="PPM", help="The largest drift of a clock."
-        )
-    )
-    for option in reversed(chosen):
-        command = option(command)
-    return command
 
 
 def _origin_options(command: Command) -> Command:
@@ -204,7 +101,7 @@ def server(**given: Any) -> int:
 
     async def command() -> int:
         with invalid_as_usage_error():
-            settings = host.settings_of(argparse.Namespace(**given))
+            settings = settings_of(argparse.Namespace(**given))
             settings.check()
         return await host.run_server(settings)
 

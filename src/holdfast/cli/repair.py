@@ -12,7 +12,8 @@ import click
 import msgspec
 
 from holdfast.cli import tables
-from holdfast.cli.connection import FailoverTransport, kubeconfig_option
+from holdfast.cli.command_table import Section
+from holdfast.cli.connection import kubeconfig_option, transport
 from holdfast.cli.exit_codes import ExitCode, UsageError, plain, run
 from holdfast.host.client.request_calls import QUARANTINE_PATH, REPAIRS_PATH
 from holdfast.host.client.transport import Transport
@@ -20,6 +21,7 @@ from holdfast.model.errors import HoldfastError, Missing
 from holdfast.model.quarantine import SHOW, Quarantine, Quarantined, Repair, Repaired
 from holdfast.model.requests import RepairAction
 
+SECTION = Section.UPKEEP
 TIMEOUT_S = 60.0
 Found = TypeVar("Found")
 _yes_option = click.option("--yes", is_flag=True, help="Make the change, not only show it.")
@@ -37,7 +39,7 @@ def list_(kubeconfig: Path | None) -> int:
     """List the records in quarantine. Exits with 1 if there are any."""
 
     async def command() -> int:
-        async with FailoverTransport(kubeconfig) as to:
+        async with transport(kubeconfig) as to:
             found = await _read(to)
         rows = [
             (it.key, it.reason, f"{it.since:%Y-%m-%dT%H:%M:%SZ}", it.message)
@@ -61,7 +63,7 @@ def show(record: str, kubeconfig: Path | None) -> int:
     """Show why a record is in quarantine, the evidence, and the record itself."""
 
     async def command() -> int:
-        async with FailoverTransport(kubeconfig) as to:
+        async with transport(kubeconfig) as to:
             note = _note(await _read(to), record)
             found = await _request(to, Repair(record, SHOW))
         lines = [
@@ -115,7 +117,7 @@ async def _repair(
 ) -> int:
     if yes and not reason.strip():
         raise UsageError("--reason: required with --yes; it is written to the audit")
-    async with FailoverTransport(kubeconfig) as to:
+    async with transport(kubeconfig) as to:
         shown = await _request(to, Repair(record, action.value))
         print("\n".join(plain(line, keep="") for line in _text_lines(shown)))
         if not yes:

@@ -12,9 +12,10 @@ import click
 import msgspec
 
 from holdfast.agent.secret_values import secret_names
+from holdfast.cli.command_table import Section
 from holdfast.cli.connection import client, kubeconfig_option
 from holdfast.cli.exit_codes import ExitCode, UsageError, plain, run, warn
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.host.pki.node_join import WHO_PATH
 from holdfast.model.access import identity as who
 from holdfast.model.access.credential_life import revocation_name
@@ -25,6 +26,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 
+SECTION = Section.ACCESS
 _reason_option = click.option("--reason", default="", help="The reason, recorded on the object.")
 
 
@@ -100,14 +102,14 @@ class _Review(msgspec.Struct, frozen=True):
     status: _Standing = _Standing()
 
 
-async def _own_name(to: Client) -> str:
+async def _own_name(to: AsyncClient) -> str:
     answer = await to.transport.send("POST", WHO_PATH, body=b"{}")
     if not answer.is_good:
         raise answer.error(may_have_happened=False)
     return msgspec.json.decode(answer.body, type=_Review).status.user_info.username
 
 
-async def exposed_secrets(to: Client, node: str) -> list[tuple[str, str]]:
+async def exposed_secrets(to: AsyncClient, node: str) -> list[tuple[str, str]]:
     """Namespace and name of each Secret that a node may have read for work that is bound to it.
 
     Work that was bound there before and is gone is no longer known.
@@ -118,7 +120,7 @@ async def exposed_secrets(to: Client, node: str) -> list[tuple[str, str]]:
     return sorted(found)
 
 
-async def revoke_identity(to: Client, name: str, reason: str) -> None:
+async def revoke_identity(to: AsyncClient, name: str, reason: str) -> None:
     """Revoke all credentials of an identity until now, by the authority's clock."""
     made = Revocation(
         ObjectMeta(name=revocation_name(name)), spec=RevocationSpec(user=name, reason=reason)

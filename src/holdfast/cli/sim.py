@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from holdfast.cli.command_table import Section
 from holdfast.cli.exit_codes import ExitCode, UsageError, invalid_as_usage_error, run
 from holdfast.cli.tables import rows
 from holdfast.sim import __main__ as simulator
@@ -19,6 +20,7 @@ from holdfast.sim.catalogue import NAMES, CatalogueEntry, find_entry
 from holdfast.sim.run import find, invariants_of
 from holdfast.sim.scenarios.sentences import describe_run, describe_runs, perform
 
+SECTION = Section.SIMULATOR
 SEED_MAX = (1 << 63) - 1
 # More than this is a campaign for `python -m holdfast.sim`, which uses several processes.
 SEEDS_MAX = 10_000

@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from holdfast.cli import tables
+from holdfast.cli.command_table import Section
 from holdfast.cli.connection import access, given_access, kubeconfig_option
 from holdfast.cli.exit_codes import ExitCode, complain, plain, run
 from holdfast.cli.health_report import PlaneFacts, ReportLine, ServerHealth, report_lines, verdict
@@ -38,6 +39,7 @@ from holdfast.model.pulse import Pulses
 from holdfast.model.quarantine import Quarantine
 from holdfast.model.registry import kind_of_struct
 
+SECTION = Section.STATE
 # A server that cannot reach its store takes some seconds to answer.
 TIMEOUT_S = 10.0
 FORMS = ("table", "json")

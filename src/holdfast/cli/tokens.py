@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.command_table import Section
 from holdfast.cli.connection import client, kubeconfig_option
 from holdfast.cli.exit_codes import ExitCode, UsageError, invalid_as_usage_error, run, warn
 from holdfast.cli.tables import rows
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.host.component.options import duration
 from holdfast.host.pki.bearer_tokens import create_bearer, groups_for
 from holdfast.host.pki.join_tokens import create_token
@@ -22,6 +23,7 @@ from holdfast.model.errors import Missing
 from holdfast.model.kinds.access import Token, TokenPurpose
 from holdfast.model.registry import SYSTEM_NAMESPACE
 
+SECTION = Section.ACCESS
 LOOPBACK = ("https://127.", "https://localhost", "https://[::1]")
 JOIN_TTL, BEARER_TTL = "1h", "30d"
 NAMESPACE = ("-n", "--namespace")
@@ -91,7 +93,7 @@ def create(
     return run(command())
 
 
-async def _join(to: Client, node: str, lasts: timedelta, given: str, quiet: bool) -> int:
+async def _join(to: AsyncClient, node: str, lasts: timedelta, given: str, quiet: bool) -> int:
     """Print the command with which the node joins."""
     text = await create_token(to, node, lasts)
     server = to.access.servers[0]
@@ -109,7 +111,7 @@ async def _join(to: Client, node: str, lasts: timedelta, given: str, quiet: bool
     return ExitCode.DONE
 
 
-async def _bearer(to: Client, text: str, made: Token, write: Path | None, quiet: bool) -> int:
+async def _bearer(to: AsyncClient, text: str, made: Token, write: Path | None, quiet: bool) -> int:
     """Print the token, or write a kubeconfig with it."""
     user = made.spec.user
     if write is None:
@@ -179,7 +181,7 @@ def revoke(name: str, kubeconfig: Path | None) -> int:
     return run(command())
 
 
-async def _revoke(to: Client, name: str) -> None:
+async def _revoke(to: AsyncClient, name: str) -> None:
     namespace, _, own = name.rpartition("/")
     try:
         await to.patch(Token, own, namespace or SYSTEM_NAMESPACE, {"spec": {"revoked": True}})

@@ -20,31 +20,18 @@ from typing import Any
 import click
 from rich.console import Console
 
+from holdfast.cli.command_table import Section
 from holdfast.cli.exit_codes import ExitCode, complain, invalid_as_usage_error, plain, run
 from holdfast.cli.local_plane import LocalPlane, LocalPlanePlan, data_directory_lock
-from holdfast.cli.plane_parts import ETCD_ACCESS, server_options
-from holdfast.host.__main__ import settings_of
+from holdfast.cli.plane_parts import server_options
 from holdfast.host.process.foreground import forget_inherited, is_ignored
-from holdfast.host.server import client_timeouts, fence_options
+from holdfast.host.server.server_options import server_arguments, settings_of
 from holdfast.host.server.settings import MEMORY, ServerSettings
 from holdfast.model.errors import HoldfastError
 
+SECTION = Section.START
 AGENTS = 3
 AGENTS_MAX = 64
-# Options of the server that `up` passes on as they are given.
-_PASSED = (
-    *("store", "name", "pki", "advertise", "cert-name", "certificate-life", "token-life-max"),
-    "audit-behind",
-    *("audit-keep", "audit-keep-mib", "audit-export", "audit-export-token-file"),
-    *("refusals", "oidc", "encryption-key-file", "encryption-kms", "etcd-prefix"),
-    *(f"etcd-{it}" for it in ETCD_ACCESS),
-    *("etcd-quota-bytes", "default-resources", "minimum-resources"),
-    *fence_options.OPTIONS,
-    fence_options.DRIFT,
-    *client_timeouts.OPTIONS,
-)
-# For these an empty value has a meaning of its own: no rule.
-_EMPTY = ("default-resources", "minimum-resources")
 
 
 @click.command(
@@ -80,18 +67,6 @@ def up(agents: int, **given: Any) -> int:
             return await _Up(plan, settings).run()
 
     return run(command())
-
-
-def server_arguments(given: dict[str, Any]) -> tuple[str, ...]:
-    """The arguments of the server's command line."""
-    made = ["--data", str(given["data"])]
-    for option in _PASSED:
-        value = given[option.replace("-", "_")]
-        values = value if isinstance(value, tuple) else (value,)
-        made += [f"--{option}={one}" for one in values if one not in (None, "") or option in _EMPTY]
-    if given["no_encryption"]:
-        made.append("--no-encryption")
-    return tuple(made)
 
 
 def _named(agents: int) -> str:

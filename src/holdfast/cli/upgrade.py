@@ -8,7 +8,8 @@ import click
 import msgspec
 
 from holdfast.cli import tables
-from holdfast.cli.connection import FailoverTransport, kubeconfig_option
+from holdfast.cli.command_table import Section
+from holdfast.cli.connection import kubeconfig_option, transport
 from holdfast.cli.exit_codes import ExitCode, UsageError, plain, run
 from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.request_calls import FORMAT_PATH, UPGRADE_PATH
@@ -16,6 +17,7 @@ from holdfast.host.client.transport import Transport
 from holdfast.model.errors import HoldfastError
 from holdfast.model.plane_format import RaiseRequest, Upgrade, is_older
 
+SECTION = Section.UPKEEP
 TIMEOUT_S = 60.0
 _JSON = {"Content-Type": "application/json"}
 
@@ -34,7 +36,7 @@ def status(kubeconfig: Path | None) -> int:
     """
 
     async def command() -> int:
-        async with FailoverTransport(kubeconfig) as to:
+        async with transport(kubeconfig) as to:
             found = await _read(to)
         _print(found)
         return ExitCode.FAILED if found.older() else ExitCode.DONE
@@ -57,7 +59,7 @@ def finish(reason: str, yes: bool, kubeconfig: Path | None) -> int:
 async def _finish(reason: str, yes: bool, kubeconfig: Path | None) -> int:
     if yes and not reason.strip():
         raise UsageError("--reason: required with --yes; it is written to the audit")
-    async with FailoverTransport(kubeconfig) as to:
+    async with transport(kubeconfig) as to:
         found = await _read(to)
         _print(found)
         refusal = found.refusal()

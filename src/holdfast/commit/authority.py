@@ -15,14 +15,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from holdfast.commit.ages import Ages, RevisionAges
 from holdfast.commit.context import Context, PlaneSettings, ReplayableRng
 from holdfast.commit.dispatch import Approval, decide
-from holdfast.commit.draft import UNCOMMITTED, CommitGroup, Draft, NotLoaded, View
+from holdfast.commit.draft import UNCOMMITTED, CommitGroup, Draft, NotLoaded, SeenRecords
 from holdfast.commit.flow.rates import ExhaustedBudgets
 from holdfast.commit.leases import is_current
 from holdfast.commit.objects.audit_entries import mutation
@@ -32,13 +31,23 @@ from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.audit.audit_records import Mutation
-from holdfast.model.errors import Invalid, OutcomeUnknown, RecordUnreadable, Unavailable, invariant
+from holdfast.model.errors import (
+    HoldfastError,
+    Invalid,
+    OutcomeUnknown,
+    RecordUnreadable,
+    Unavailable,
+    invariant,
+)
 from holdfast.model.machine import (
     Answer,
     Answered,
     Asked,
+    Effects,
     FateOf,
+    Reply,
     Rng,
+    Stimulus,
     Tokens,
     Txn,
     Wake,
@@ -47,9 +56,26 @@ from holdfast.model.machine import (
 )
 from holdfast.model.plane_format import FORMAT, PlaneFormat, too_new
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Accepted, RepairRecord, Term, Verdict
+from holdfast.model.requests import (
+    Accepted,
+    RepairRecord,
+    Request,
+    Term,
+    TermRequest,
+    Verdict,
+    is_dry_run,
+    is_request,
+)
 from holdfast.model.time import Instant
-from holdfast.model.transaction import ABSENT, NEVER, Committed, Compare, CompareFailed, Transaction
+from holdfast.model.transaction import (
+    ABSENT,
+    NEVER,
+    Committed,
+    Compare,
+    CompareFailed,
+    TokenApplied,
+    Transaction,
+)
 
 # Each refused group brings fresher records, so a fourth conflict means contention: make the group
 # smaller.
@@ -84,13 +110,6 @@ DEFAULT_SETTINGS = PlaneSettings()
 DEFAULT_LIMITS = GroupLimits()
 
 
-class TermRequest(msgspec.Struct, frozen=True):
-    """A request that may be decided only under this term of a lease that its server holds."""
-
-    request: Any
-    term: Term
-
-
 class WaitingRequest(msgspec.Struct, frozen=True, gc=False):
     """A request in the queue. `under` is the term that its decision has to compare, if any.
 
@@ -100,7 +119,7 @@ class WaitingRequest(msgspec.Struct, frozen=True, gc=False):
 
     call: int
     identity: Identity
-    request: Any
+    request: Request
     luck: ReplayableRng
     sent_before: bool = False
     under: Term | None = None
@@ -148,7 +167,7 @@ class Authority:
         self.ages: Ages | None = None
         # When this server saw which revision of the store.
         self.revisions = RevisionAges()
-        self._view = View()
+        self._view = SeenRecords()
         self._line: deque[WaitingRequest] = deque()
         self._flight: _Flight | None = None
         self._loading: tuple[int, tuple[str, ...]] | None = None
@@ -162,9 +181,9 @@ class Authority:
         # How many decisions met a wrong record.
         self.doubts = 0
 
-    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+    def step(self, stimulus: Stimulus, now: Instant) -> Effects:
         """Take in a request, or the outcome of a transaction."""
-        effects: list[Any] = []
+        effects: Effects = []
         match stimulus:
             case Asked():
                 effects += self._enqueue(stimulus)
@@ -188,7 +207,7 @@ class Authority:
         """How many requests the transaction decides that is on its way to the store."""
         return len(self._flight.members) if self._flight is not None else 0
 
-    def _enqueue(self, asked: Asked) -> list[Any]:
+    def _enqueue(self, asked: Asked) -> Effects:
         if len(self._line) >= QUEUE_MAX:
             return [
                 Answer(
@@ -198,11 +217,15 @@ class Authority:
             ]
         sender = asked.sender
         identity = sender if isinstance(sender, Identity) else Identity(name=sender)
-        body, under = asked.body, None
-        if isinstance(body, TermRequest):
-            body, under = body.request, body.term
+        request, under = asked.body, None
+        if isinstance(request, TermRequest):
+            under = request.term
+            request = request.request
+        if not is_request(request):
+            unknown = f"unknown request type {type(request).__name__}"
+            return [Answer(asked.call, Refusal(Reason.INVALID, unknown))]
         self._line.append(
-            WaitingRequest(asked.call, identity, body, ReplayableRng(self._rng), under=under)
+            WaitingRequest(asked.call, identity, request, ReplayableRng(self._rng), under=under)
         )
         return []
 
@@ -223,14 +246,14 @@ class Authority:
 
     # Deciding ------------------------------------------------------------------------------------
 
-    def _advance(self, now: Instant) -> list[Any]:
+    def _advance(self, now: Instant) -> Effects:
         """Start groups until one is in flight or the queue is empty."""
-        effects: list[Any] = []
+        effects: Effects = []
         while self._line and self._flight is None and self._loading is None:
             effects += self._start(now)
         return effects
 
-    def _start(self, now: Instant) -> list[Any]:
+    def _start(self, now: Instant) -> Effects:
         group = CommitGroup(self._view)
         members: list[tuple[WaitingRequest, Ruling]] = []
         missing: dict[str, None] = {}
@@ -256,7 +279,7 @@ class Authority:
             if members and draft.is_heavier_than(most):
                 break
             self._line.popleft()
-            if not isinstance(outcome, Approval) or getattr(waiting.request, "dry_run", False):
+            if not isinstance(outcome, Approval) or is_dry_run(waiting.request):
                 draft.refuse()
             else:
                 if did is not None:
@@ -296,7 +319,7 @@ class Authority:
 
     def _load(
         self, members: list[tuple[WaitingRequest, Ruling]], missing: tuple[str, ...]
-    ) -> list[Any]:
+    ) -> Effects:
         """Read what the group needs in one transaction that cannot commit, and decide it again."""
         self._passes += 1
         invariant(self._passes <= LOAD_PASSES_MAX, f"a decision never stops reading: {missing}")
@@ -309,7 +332,7 @@ class Authority:
 
     def _send(
         self, group: CommitGroup, members: list[tuple[WaitingRequest, Ruling]], now: Instant
-    ) -> list[Any]:
+    ) -> Effects:
         if group.compares or group.writes:
             self._rest_on_format(group)
         transaction = group.transaction(now.wall_ms)
@@ -328,7 +351,7 @@ class Authority:
 
     # What came of it -----------------------------------------------------------------------------
 
-    def _answered(self, answered: Answered, now: Instant) -> list[Any]:
+    def _answered(self, answered: Answered, now: Instant) -> Effects:
         if isinstance(answered.body, Committed | CompareFailed):
             self.revisions.observe(answered.body.revision, now)
         if self._loading is not None and answered.call == self._loading[0]:
@@ -352,7 +375,7 @@ class Authority:
             case _:
                 return self._ask_fate()
 
-    def _loaded(self, body: Any) -> list[Any]:
+    def _loaded(self, body: Reply) -> Effects:
         loading = self._loading
         self._loading = None
         if loading is None or not isinstance(body, CompareFailed):
@@ -361,7 +384,7 @@ class Authority:
             self._view.learn(key, record)
         return []
 
-    def _give_up(self) -> list[Any]:
+    def _give_up(self) -> Effects:
         """Answer Unavailable to every waiting caller because the store cannot be read; callers
         decide whether to retry.
         """
@@ -370,14 +393,14 @@ class Authority:
         error = Unavailable("the store cannot be read now; retry later")
         return [_failure(waiting, error) for waiting in line]
 
-    def _committed(self, flight: _Flight, revision: int, now: Instant) -> list[Any]:
+    def _committed(self, flight: _Flight, revision: int, now: Instant) -> Effects:
         self._flight = None
         self._tries = 0
         self._group_max = min(self._limits.requests_max, self._group_max * 2)
         flight.group.record_commit(revision)
         return self._answers(flight.members, revision, now)
 
-    def _refused(self, flight: _Flight, refused: CompareFailed) -> list[Any]:
+    def _refused(self, flight: _Flight, refused: CompareFailed) -> Effects:
         self._flight = None
         for key, record in zip(flight.group.compares, refused.current, strict=True):
             self._view.learn(key, record)
@@ -388,7 +411,7 @@ class Authority:
             self._group_max = max(1, len(flight.members) // 2)
         return []
 
-    def _too_large(self, flight: _Flight, error: Invalid) -> list[Any]:
+    def _too_large(self, flight: _Flight, error: Invalid) -> Effects:
         """The store accepts less at once than the limits say: retry with fewer, or refuse the
         single one.
         """
@@ -400,15 +423,15 @@ class Authority:
         self._group_max = len(flight.members) // 2
         return []
 
-    def _fail(self, flight: _Flight, error: Exception) -> list[Any]:
+    def _fail(self, flight: _Flight, error: HoldfastError) -> Effects:
         for key in flight.group.compares:
             self._view.forget(key)
         return [_failure(waiting, error) for waiting, _ in flight.members]
 
     def _answers(
         self, members: Iterable[tuple[WaitingRequest, Ruling]], revision: int, now: Instant
-    ) -> list[Any]:
-        answers = []
+    ) -> Effects:
+        answers: Effects = []
         for waiting, outcome in members:
             if isinstance(outcome, NoLongerLeader):
                 answers.append(_failure(waiting, Unavailable("another server decides now; retry")))
@@ -433,7 +456,7 @@ class Authority:
 
     # When the answer was lost --------------------------------------------------------------------
 
-    def _ask_fate(self) -> list[Any]:
+    def _ask_fate(self) -> Effects:
         flight = self._flight
         if flight is None:
             return []
@@ -445,11 +468,10 @@ class Authority:
         flight.call = self.next_call()
         return [FateOf(flight.call, flight.token)]
 
-    def _fate(self, flight: _Flight, fate: Any, now: Instant) -> list[Any]:
-        revision = getattr(fate, "revision", None)
-        if revision is not None:
-            return self._committed(flight, revision, now)
-        if isinstance(fate, Exception):
+    def _fate(self, flight: _Flight, fate: Reply, now: Instant) -> Effects:
+        if isinstance(fate, TokenApplied):
+            return self._committed(flight, fate.revision, now)
+        if isinstance(fate, HoldfastError):
             return [Wake(_FATE, now.monotonic_ms + FATE_RETRY_MS)]
         # It never took effect, or its fate is no longer known. Read everything again and decide
         # again: accepted operations are recorded on the objects themselves.
@@ -461,7 +483,7 @@ class Authority:
         return []
 
 
-def _failure(waiting: WaitingRequest, error: Exception) -> Answer:
+def _failure(waiting: WaitingRequest, error: HoldfastError) -> Answer:
     """The answer to a failed request. "It did not happen" is reported only if it cannot have
     happened the first time either.
     """

@@ -11,9 +11,11 @@ from holdfast.model.access.credential_life import TOKEN_LIFE_MAX_MS
 from holdfast.model.access.identity import Identity, acts_as
 from holdfast.model.errors import Invalid
 from holdfast.model.fence import FenceTiming, short_of_fence_ms
+from holdfast.model.heartbeat import ZONE_SILENCE_MAX_MS
 from holdfast.model.kinds.template import Resources
 from holdfast.model.lifecycle import Actor
 from holdfast.model.machine import Rng
+from holdfast.model.observation_age import OBSERVATION_AGE_MAX_MS
 from holdfast.model.time import Instant, timestamp, wall_ms
 from holdfast.model.transaction import ABSENT
 
@@ -45,6 +47,10 @@ class PlaneSettings(msgspec.Struct, frozen=True):
     default_resources: Resources = Resources()
     minimum_resources: Resources = Resources()
     fence: FenceTiming = FenceTiming()
+    # The greatest age of an observation that a request may rest on; its module has the reasons.
+    observation_age_max_ms: int = OBSERVATION_AGE_MAX_MS
+    # For how long a zone of which most nodes are silent is held back.
+    zone_silence_max_ms: int = ZONE_SILENCE_MAX_MS
     # The longest lives of certificates and tokens. A revocation is kept for the longer of the two.
     certificate_life_ms: int = 366 * 86_400_000
     token_life_ms: int = TOKEN_LIFE_MAX_MS

@@ -1,6 +1,6 @@
 """Reading is comparing: how a decision reads the store, and how its reads become compares.
 
-The authority keeps a View of what it last saw of each key. The view may be stale, and that is
+The authority keeps in SeenRecords what it last saw of each key. It may be stale, and that is
 harmless: a decision reads it only through a Draft, every read becomes a compare of the transaction,
 and a transaction with a stale compare is refused and brings the current record along. So no
 decision can forget to guard what it depends on.
@@ -60,7 +60,7 @@ class CachedRecord(msgspec.Struct, gc=False):
 _NOTHING = CachedRecord(modified=ABSENT, created=ABSENT, data=None)
 
 
-class View:
+class SeenRecords:
     """What was last seen of each key, oldest first, bounded.
 
     It keeps the bytes of all records, and the structs only of those that were used lately: a struct
@@ -154,7 +154,7 @@ class CommitGroup:
 
     __slots__ = ("_data", "_foreign", "compares", "mutations", "view", "writes")
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: SeenRecords) -> None:
         self.view = view
         self.compares: dict[str, int] = {}
         self.writes: dict[str, Any] = {}

@@ -23,6 +23,7 @@ from holdfast.model.heartbeat import (
     HeartbeatQuery,
     HeartbeatReport,
     ProgressNotes,
+    SeenUse,
     ServerLease,
     ServerReport,
     ServerRoster,
@@ -31,9 +32,10 @@ from holdfast.model.heartbeat import (
     server_scope,
 )
 from holdfast.model.kinds.lease import Lease, lease_name
-from holdfast.model.machine import Ask, Range, Wake
+from holdfast.model.machine import Ask, Effects, Range, Reply, Wake
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.time import Instant
+from holdfast.model.transaction import Page
 
 WAKE = "digests"
 TIMEOUT_MS = 2_000
@@ -48,6 +50,7 @@ class _Known(msgspec.Struct, frozen=True):
     known_ms: int
     since_ms: int
     timing: FenceTiming
+    heard: int
 
 
 class _Lease(msgspec.Struct, frozen=True):
@@ -76,29 +79,30 @@ class Digests:
         # When each node was last heard elsewhere, and what it reported then.
         self._heard_ms: dict[str, int] = {}
         self._said: dict[str, ProgressNotes] = {}
+        # The last sample of a node's use that another server received, by when it came.
+        self._used: dict[str, tuple[int, SeenUse]] = {}
 
     # Asking --------------------------------------------------------------------------------------
 
-    def tick(self, number: Callable[[], int], now: Instant) -> list[Any]:
+    def tick(self, number: Callable[[], int], now: Instant) -> Effects:
         """Read which servers exist; the live ones are asked when that is known."""
         now_ms = now.monotonic_ms
-        effects: list[Any] = [Wake(WAKE, now_ms + exchange_every_ms(self._timing))]
+        effects: Effects = [Wake(WAKE, now_ms + exchange_every_ms(self._timing))]
         if self._reading is None:
             self._reading = (number(), now_ms)
             call, end = self._reading[0], keys.after_prefix(_PREFIX)
             effects.append(Range(call, _PREFIX, end, SERVERS_MAX, timeout_ms=TIMEOUT_MS))
         return effects
 
-    def answered(self, call: int, body: Any, number: Callable[[], int], now: Instant) -> list[Any]:
+    def answered(self, call: int, body: Reply, number: Callable[[], int], now: Instant) -> Effects:
         """Take in an answer to one of our calls. Returns the next calls."""
         now_ms = now.monotonic_ms
         if self._reading is not None and call == self._reading[0]:
             sent_ms, self._reading = self._reading[1], None
             # More leases than there can be servers: a live one may be among the rest, so nothing is
             # known. Leases of servers that are gone are cleared away.
-            records = getattr(body, "records", None)
-            if records is not None and body.more_from is None:
-                self._read(records, sent_ms, now_ms)
+            if isinstance(body, Page) and body.more_from is None:
+                self._read(body.records, sent_ms, now_ms)
             # A store that does not answer hides no server: the known ones are still asked.
             return self._ask(number, now_ms)
         asked = self._asked.pop(call, None)
@@ -106,9 +110,9 @@ class Digests:
             self._take(body, asked.sent_ms, now_ms)
         return []
 
-    def _ask(self, number: Callable[[], int], now_ms: int) -> list[Any]:
+    def _ask(self, number: Callable[[], int], now_ms: int) -> Effects:
         busy = {it.server for it in self._asked.values()}
-        effects: list[Any] = []
+        effects: Effects = []
         for server, it in self._roster.items():
             is_live = it.lease.life and now_ms - it.since_ms < it.lease.duration_ms
             if server != self._name and server not in busy and is_live:
@@ -160,7 +164,7 @@ class Digests:
             if report.server != self._name and report.server in self._roster and is_newer:
                 since_ms = now_ms - report.listening_ms
                 self._reports[report.server] = _Known(
-                    report.life, known_ms, since_ms, report.timing
+                    report.life, known_ms, since_ms, report.timing, report.heard
                 )
         for node, age_ms in heard.ages_ms.items():
             at_ms = now_ms - age_ms
@@ -172,13 +176,22 @@ class Digests:
                 else:
                     self._said.pop(node, None)
 
+        for node, use in heard.used.items():
+            at_ms = now_ms - use.age_ms
+            known_use = self._used.get(node)
+            is_recent = use.age_ms < self._forget_after_ms
+            if is_recent and (known_use is None or at_ms > known_use[0]):
+                self._used[node] = at_ms, use
+
     # Telling -------------------------------------------------------------------------------------
 
     def server_reports(self, now: Instant) -> tuple[ServerReport, ...]:
         """The digests of the other servers that are known here."""
         now_ms = now.monotonic_ms
         return tuple(
-            ServerReport(server, it.life, now_ms - it.known_ms, now_ms - it.since_ms, it.timing)
+            ServerReport(
+                server, it.life, now_ms - it.known_ms, now_ms - it.since_ms, it.timing, it.heard
+            )
             for server, it in sorted(self._reports.items())
         )
 
@@ -202,6 +215,19 @@ class Digests:
             self._said.pop(node, None)
         for node, at_ms in self._heard_ms.items():
             yield node, at_ms, self._said.get(node)
+
+    def used(self, now: Instant) -> dict[str, SeenUse]:
+        """The last samples of what nodes use that are known from other servers."""
+        now_ms = now.monotonic_ms
+        self._used = {
+            node: seen
+            for node, seen in self._used.items()
+            if now_ms - seen[0] < self._forget_after_ms
+        }
+        return {
+            node: msgspec.structs.replace(use, age_ms=now_ms - at_ms)
+            for node, (at_ms, use) in self._used.items()
+        }
 
 
 def _moves(lease: ServerLease) -> tuple[str, int, int]:

@@ -16,29 +16,42 @@ has been listening.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from holdfast.commit.heartbeat_digests import WAKE, Digests
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity, acts_as
-from holdfast.model.errors import HoldfastError, Unavailable, invariant
+from holdfast.model.errors import HoldfastError, Unavailable, invariant, unreachable
 from holdfast.model.fence import FenceTiming, greatest_timing, limit_timing, timing_of
 from holdfast.model.heartbeat import (
+    ZONE_SILENCE_MAX_MS,
     HeartbeatQuery,
     HeartbeatReport,
+    NodeUse,
     ProgressNotes,
     Renew,
     Renewed,
+    SeenUse,
     ServerRoster,
 )
 from holdfast.model.kinds.node import HeldTiming, Node, NodePhase
 from holdfast.model.lifecycle import Actor
-from holdfast.model.machine import Answer, Answered, Asked, Range, Started, Woken
+from holdfast.model.machine import (
+    Answer,
+    Answered,
+    Asked,
+    Effects,
+    Range,
+    Reply,
+    Started,
+    Stimulus,
+    Woken,
+)
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.time import Instant
+from holdfast.model.transaction import Page
 
 # An agent renews every few seconds and waits for one answer; more at once is a fault or an attack.
 WAITING_PER_NODE_MAX = 8
@@ -111,8 +124,16 @@ class Renewals:
     know of this one, they would consider nodes silent that only this one hears.
     """
 
-    def __init__(self, name: str, timing: FenceTiming, *, life: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        timing: FenceTiming,
+        *,
+        life: str = "",
+        zone_silence_max_ms: int = ZONE_SILENCE_MAX_MS,
+    ) -> None:
         self._name, self._timing, self._life = name, timing, life
+        self._zone_silence_max_ms = zone_silence_max_ms
         self.unready: Callable[[Instant], str] = lambda _now: ""
         self._digests = Digests(name, timing, FORGET_AFTER_MS)
         self._since_ms: int | None = None
@@ -124,8 +145,10 @@ class Renewals:
         self._heard_ms: dict[str, int] = {}
         # What nodes reported with their last renewal, if anything.
         self._said: dict[str, ProgressNotes] = {}
+        # The last sample of what each node's work uses, and when it came.
+        self._used: dict[str, tuple[int, NodeUse]] = {}
 
-    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+    def step(self, stimulus: Stimulus, now: Instant) -> Effects:
         if self._since_ms is None:
             self._since_ms = now.monotonic_ms
         match stimulus:
@@ -135,10 +158,10 @@ class Renewals:
                 return self._digests.answered(call, stimulus.body, self._next_call, now)
             case Woken(name=name) if name == WAKE:
                 return self._digests.tick(self._next_call, now)
-            case Asked(body=Renew()):
-                return self._renewed(stimulus, now)
-            case Asked(body=HeartbeatQuery()):
-                return [Answer(stimulus.call, self._heard_of(stimulus, now))]
+            case Asked(body=Renew() as renew):
+                return self._renewed(stimulus, renew, now)
+            case Asked(body=HeartbeatQuery() as query):
+                return [Answer(stimulus.call, self._heard_of(stimulus, query, now))]
             case Asked():
                 no = Refusal(Reason.INVALID, "only Renew and HeartbeatQuery are answered here")
                 return [Answer(stimulus.call, no)]
@@ -157,8 +180,7 @@ class Renewals:
 
     # Renewals ------------------------------------------------------------------------------------
 
-    def _renewed(self, asked: Asked, now: Instant) -> list[Any]:
-        renew: Renew = asked.body
+    def _renewed(self, asked: Asked, renew: Renew, now: Instant) -> Effects:
         identity = _identity(asked)
         if identity.node is None:
             no = Refusal(
@@ -194,12 +216,14 @@ class Renewals:
         timeout_ms = max(1, self._timing.ack_window_ms)
         return Range(call, key, key + "\0", 1, timeout_ms=timeout_ms)
 
-    def _read(self, read: _Read, body: Any, now: Instant) -> list[Any]:
+    def _read(self, read: _Read, body: Reply, now: Instant) -> Effects:
         """Take in a read: answer the renewals that it serves, and read again for the others."""
         del self._by_node[read.node]
         if isinstance(body, HoldfastError):
             lost = Unavailable(f"node {read.node!r} could not be read: {body}")
             return [self._answer(it, lost) for it in read.waiting]
+        if not isinstance(body, Page):
+            unreachable(f"a range was answered with {body!r}")
         if now.monotonic_ms - read.sent_ms > self._timing.ack_window_ms:
             return self._again(read.node, read.waiting, now)
         try:
@@ -209,7 +233,7 @@ class Renewals:
             return [self._answer(it, broken) for it in read.waiting]
         if node is not None and now.monotonic_ms - read.sent_ms > self._given(node).ack_window_ms:
             return self._again(read.node, read.waiting, now)
-        effects: list[Any] = []
+        effects: Effects = []
         left: list[_Waiting] = []
         for waiting in read.waiting:
             answer = self._verdict(node, waiting.renew)
@@ -224,9 +248,9 @@ class Renewals:
                 effects.append(self._answer(waiting, answer))
         return effects + self._again(read.node, left, now)
 
-    def _again(self, node: str, waiting: list[_Waiting], now: Instant) -> list[Any]:
+    def _again(self, node: str, waiting: list[_Waiting], now: Instant) -> Effects:
         """Read once more for the renewals that were not served, as often as that is allowed."""
-        effects: list[Any] = []
+        effects: Effects = []
         left: list[_Waiting] = []
         for it in waiting:
             if it.reads + 1 < READS_MAX:
@@ -256,7 +280,7 @@ class Renewals:
         """The timing that the agent of this node may have."""
         return limit_timing(self._timing, timing_of(node.status.timing))
 
-    def _answer(self, waiting: _Waiting, body: Any) -> Answer:
+    def _answer(self, waiting: _Waiting, body: Reply) -> Answer:
         self._waiting -= 1
         return Answer(waiting.call, body)
 
@@ -269,12 +293,13 @@ class Renewals:
         """
         node = waiting.renew.node
         if isinstance(answer, Refusal):
-            self._heard_ms.pop(node, None)
-            self._said.pop(node, None)
+            self._drop(node)
         elif answer.is_of(waiting.renew):
             last_ms = self._heard_ms.pop(node, waiting.came_ms)
             if waiting.came_ms >= last_ms:
                 self._remember(node, waiting.renew.said)
+                if waiting.renew.use is not None:
+                    self._used[node] = waiting.came_ms, waiting.renew.use
             self._heard_ms[node] = max(waiting.came_ms, last_ms)
         self._forget(now)
 
@@ -284,7 +309,9 @@ class Renewals:
         else:
             self._said.pop(node, None)
 
-    def _heard_of(self, asked: Asked, now: Instant) -> HeartbeatReport | Refusal:
+    def _heard_of(
+        self, asked: Asked, query: HeartbeatQuery, now: Instant
+    ) -> HeartbeatReport | Refusal:
         identity = _identity(asked)
         # People reach this point only if their roles allow the question.
         if not any(actor in _ASKERS for actor in acts_as(identity)):
@@ -293,6 +320,8 @@ class Renewals:
             )
         self._forget(now)
         heard_ms, said = dict(self._heard_ms), dict(self._said)
+        late_ms = now.monotonic_ms - 2 * self._timing.renew_every_ms
+        heard = sum(at_ms > late_ms for at_ms in heard_ms.values())
         for node, at_ms, there in self._digests.heard_nodes(now):
             if at_ms > heard_ms.get(node, -1):
                 heard_ms[node] = at_ms
@@ -300,6 +329,13 @@ class Renewals:
                 if there is not None:
                     said[node] = there
         ages_ms = {node: now.monotonic_ms - at for node, at in sorted(heard_ms.items())}
+        now_ms = now.monotonic_ms
+        used = self._digests.used(now)
+        for node, (came_ms, use) in self._used.items():
+            age_ms = now_ms - came_ms
+            if node not in used or age_ms < used[node].age_ms:
+                used[node] = SeenUse(age_ms, use.cpu_milli, use.memory_bytes)
+        own = self._used.get(query.node)
         since_ms = self._since_ms if self._since_ms is not None else now.monotonic_ms
         listening_ms = now.monotonic_ms - since_ms
         return HeartbeatReport(
@@ -311,6 +347,10 @@ class Renewals:
             self._life,
             self._digests.server_reports(now),
             self._digests.roster(now),
+            used,
+            own[1].replicas if own is not None else (),
+            heard,
+            self._zone_silence_max_ms,
         )
 
     def _forget(self, now: Instant) -> None:
@@ -319,8 +359,11 @@ class Renewals:
             node, at_ms = next(iter(self._heard_ms.items()))
             if at_ms > oldest_ms:
                 return
-            del self._heard_ms[node]
-            self._said.pop(node, None)
+            self._drop(node)
+
+    def _drop(self, node: str) -> None:
+        for table in (self._heard_ms, self._said, self._used):
+            table.pop(node, None)
 
 
 def _identity(asked: Asked) -> Identity:

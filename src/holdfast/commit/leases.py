@@ -18,21 +18,22 @@ import msgspec
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.record_encoding import Epoch, EpochFloor
+from holdfast.commit.request_steps import ComparedRecord, PlacementStep
 from holdfast.model import keys
 from holdfast.model.errors import agree, suspect
 from holdfast.model.heartbeat import server_of_scope
-from holdfast.model.kinds.lease import Lease, LeaseSpec, lease_name
+from holdfast.model.kinds.lease import LEASE_RETENTION, Lease, LeaseSpec, lease_name
 from holdfast.model.lifecycle import Actor
-from holdfast.model.meta import ObjectMeta
+from holdfast.model.meta import INT_MAX, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import AcquireLease, ReleaseLease, RenewLease, RetireLease, Term
 from holdfast.model.validation import validate
 
-# Longer than any holder is away and means to come back, so that people can still see who it was.
-LEASE_KEPT = timedelta(hours=24)
 # If there are too many leases of servers, those that have been gone for this long are deleted
 # first.
 SERVER_LEASE_KEPT_MIN = timedelta(minutes=10)
+# A record with a greater number could not be read again, and a release counts one more.
+RENEWALS_MAX = INT_MAX - 1
 
 
 def term_refusal(draft: Draft, context: Context, term: Term | None) -> Refusal | None:
@@ -114,6 +115,7 @@ def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Re
         instance=request.instance,
         address=request.address,
         version=request.version,
+        observation_age_max_ms=context.settings.observation_age_max_ms,
     )
     made = _written(draft, context, lease, name, spec)
     refusal = _invalid(made)
@@ -160,6 +162,13 @@ def renew(draft: Draft, context: Context, request: RenewLease) -> Lease | Refusa
             f"renewal {request.number} of {held.spec.scope!r} is not after {held.spec.renewals}",
             {"renewals": str(held.spec.renewals)},
         )
+    if request.number > RENEWALS_MAX:
+        return Refusal(
+            Reason.INVALID,
+            f"number: {request.number} is above {RENEWALS_MAX}, the last renewal of a lease that "
+            "can be stored: count renewals from the one that the lease has",
+            {"field": "number"},
+        )
     said = (request.address, request.version)
     spec = msgspec.structs.replace(
         held.spec,
@@ -167,6 +176,7 @@ def renew(draft: Draft, context: Context, request: RenewLease) -> Lease | Refusa
         renewals=request.number,
         address=request.address,
         version=request.version,
+        observation_age_max_ms=context.settings.observation_age_max_ms,
     )
     made = _written(draft, context, held, held.name, spec)
     # Everything else in it is ours.
@@ -202,7 +212,7 @@ def retire(draft: Draft, context: Context, request: RetireLease) -> Refusal | No
         return Refusal(Reason.MISSING, f"lease {request.scope!r} does not exist")
     seen = (request.seen_epoch, request.seen_renewals)
     since = lease.spec.renewed or lease.metadata.creation_timestamp
-    kept = SERVER_LEASE_KEPT_MIN if server_of_scope(request.scope) else LEASE_KEPT
+    kept = SERVER_LEASE_KEPT_MIN if server_of_scope(request.scope) else LEASE_RETENTION.kept
     kept_ms = kept.total_seconds() * 1000
     is_idle = since is not None and context.age_ms(since) >= kept_ms
     if (lease.spec.epoch, lease.spec.renewals) != seen or not is_idle:
@@ -251,3 +261,47 @@ def _written(
     lease = Lease(metadata, spec=spec)
     draft.write(keys.key_of(lease), lease)
     return lease
+
+
+STEPS = (
+    PlacementStep(
+        "take a lease",
+        "server, scheduler, controller",
+        "epoch and renewals, unchanged for the duration on its own clock",
+        "the holder renews, or another candidate is faster",
+        "epoch and renewals in the transaction",
+        request=AcquireLease,
+        handler=acquire,
+        compares=(ComparedRecord.LEASE, ComparedRecord.EPOCH),
+    ),
+    PlacementStep(
+        "renew a lease",
+        "its holder",
+        "its own epoch",
+        "another holder took over",
+        "the epoch in the transaction",
+        request=RenewLease,
+        handler=renew,
+        compares=(ComparedRecord.LEASE, ComparedRecord.EPOCH),
+    ),
+    PlacementStep(
+        "give a lease back",
+        "its holder",
+        "its own epoch",
+        "another holder took over",
+        "the epoch in the transaction",
+        request=ReleaseLease,
+        handler=release,
+        compares=(ComparedRecord.LEASE, ComparedRecord.EPOCH),
+    ),
+    PlacementStep(
+        "forget a lease",
+        "server",
+        "epoch and renewals, unchanged for a day",
+        "its holder comes back",
+        "epoch and renewals in the transaction; the floor keeps its epoch from coming again",
+        request=RetireLease,
+        handler=retire,
+        compares=(ComparedRecord.LEASE, ComparedRecord.EPOCH),
+    ),
+)

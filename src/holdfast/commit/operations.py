@@ -20,6 +20,7 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, SomeObject, for_each
 from holdfast.commit.leases import term_refusal
 from holdfast.commit.record_encoding import PastOperation
+from holdfast.commit.request_steps import ComparedRecord, PlacementStep, Replayed
 from holdfast.model import keys
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Object, ObjectMeta, Operation
@@ -35,11 +36,6 @@ _OBJECT_FIELDS = ("object", "node")
 _encode = msgspec.json.Encoder().encode
 
 
-def operation_id(identity: str, uid: str, number: int, intent: str) -> str:
-    """The id that a component gives its operation; equal for every try of the same intent."""
-    return f"{identity}/{uid}/{number}/{intent}"
-
-
 def digest(request: msgspec.Struct) -> str:
     """A digest of what the request asks for, whatever term it is made under.
 
@@ -48,7 +44,7 @@ def digest(request: msgspec.Struct) -> str:
     same digest for the same request, wherever it is retried.
     """
     body = request
-    if getattr(body, "term", None) is not None:
+    if "term" in body.__struct_fields__:
         body = msgspec.structs.replace(body, term=None)
     parts: list[bytes] = [type(request).__name__.encode()]
     for field in _OBJECT_FIELDS:
@@ -89,12 +85,6 @@ def _default(field: msgspec.structs.FieldInfo) -> bytes:
     if field.default_factory is not msgspec.NODEFAULT:
         return _encode(field.default_factory())
     return _encode(field.default) if field.default is not msgspec.NODEFAULT else b""
-
-
-class Replayed(msgspec.Struct, frozen=True):
-    """This operation was accepted before."""
-
-    operation: Operation
 
 
 def recall(metadata: ObjectMeta, operation: str, mark: str) -> Replayed | Refusal | None:
@@ -247,3 +237,17 @@ def forget(draft: Draft, context: Context, request: ForgetOperations) -> Refusal
         if past is not None and context.is_surely_older(draft.revision(key), kept_ms):
             draft.delete(key)
     return None
+
+
+STEPS = (
+    PlacementStep(
+        "forget operations",
+        "server, controller:garbage",
+        "operations whose time is over",
+        "nothing: an operation is written once and never again",
+        "the age of the record's revision, in the transaction",
+        request=ForgetOperations,
+        handler=forget,
+        compares=(ComparedRecord.OPERATION, ComparedRecord.EPOCH),
+    ),
+)

@@ -20,6 +20,7 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.objects.request_form import clip
 from holdfast.commit.record_encoding import struct_at
+from holdfast.commit.request_steps import ComparedRecord, PlacementStep
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import InvariantBroken, RecordsDisagree, RecordUnreadable
@@ -228,3 +229,27 @@ def _value(request: RepairRecord) -> Any:
         return msgspec.convert(request.value, struct)
     except msgspec.ValidationError as error:
         return Refusal(Reason.INVALID, clip(f"value: {error}"), {"field": "value"})
+
+
+STEPS = (
+    PlacementStep(
+        "put a record into quarantine",
+        "server",
+        "records that a decision could not use, confirmed by its transaction",
+        "the record is written, or was put there already",
+        "the record's revision in the transaction",
+        request=QuarantineRecord,
+        handler=quarantine_record,
+        compares=(ComparedRecord.QUARANTINE, ComparedRecord.NODE_LEDGER),
+    ),
+    PlacementStep(
+        "repair a record",
+        "operator",
+        "the record and what it should be, at one revision",
+        "the record is written: then what was counted may have changed too",
+        "the record's revision in the transaction",
+        request=RepairRecord,
+        handler=repair,
+        compares=(ComparedRecord.QUARANTINE, ComparedRecord.NODE_LEDGER),
+    ),
+)

@@ -10,9 +10,6 @@ Each server also holds a lease of its own, by which all others know that it is a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import msgspec
 
 from holdfast.commit.ages import Ages
 from holdfast.commit.authority import (
@@ -21,7 +18,6 @@ from holdfast.commit.authority import (
     QUEUE_MAX,
     Authority,
     GroupLimits,
-    TermRequest,
 )
 from holdfast.commit.context import PlaneSettings
 from holdfast.commit.flow.rates import ExhaustedBudgets
@@ -32,15 +28,25 @@ from holdfast.model.access.identity import Identity, acts_as
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.heartbeat import server_lease_ms, server_scope
 from holdfast.model.kinds.lease import Lease, LeaseSpec, lease_name
+from holdfast.model.lease_takeover import (
+    LEASE_MS,
+    RENEWALS_PER_LEASE,
+    LeaseObserver,
+    LeaseSighting,
+)
 from holdfast.model.lifecycle import Actor
 from holdfast.model.machine import (
     Answer,
     Answered,
     Ask,
     Asked,
+    Effects,
+    Question,
     Range,
+    Reply,
     Rng,
     Started,
+    Stimulus,
     Tokens,
     Wake,
     Withdrawn,
@@ -56,11 +62,14 @@ from holdfast.model.requests import (
     Patch,
     ReleaseLease,
     RenewLease,
+    Request,
     Term,
+    TermRequest,
     Update,
+    is_request,
 )
 from holdfast.model.time import Instant
-from holdfast.model.transaction import Record
+from holdfast.model.transaction import Page, Record
 
 # The lease by which a server is known to all others: scope `server:NAME`, renewed in the store.
 #
@@ -71,16 +80,6 @@ from holdfast.model.transaction import Record
 # loses it after holding it has a twin that was given its name by mistake; it waits until the twin
 # stops renewing, or the two would take it from each other for ever.
 
-# A server renews three times within the duration of its lease, so that one lost renewal costs
-# nothing.
-RENEWALS_PER_LEASE = 3
-
-
-class _ServerSighting(msgspec.Struct, frozen=True, gc=False):
-    epoch: int
-    renewals: int
-    since_ms: int
-
 
 class Presence:
     """See the comment above. `life` is different in every process."""
@@ -88,7 +87,7 @@ class Presence:
     def __init__(self, name: str, life: str, lease_ms: int) -> None:
         self.scope = server_scope(name)
         self._life, self._lease_ms = life, lease_ms
-        self._seen: _ServerSighting | None = None
+        self._observer = LeaseObserver()
         self._held_once = self._has_left = False
         # How many renewals of this term were sent, whatever became of them.
         self._renewals = 0
@@ -121,24 +120,18 @@ class Presence:
         self, spec: LeaseSpec | None, address: str, now: Instant
     ) -> AcquireLease | None:
         """Take in the lease as read. Returns the acquisition if it may be taken."""
-        if spec is None or not spec.holder:
+        inherits = not self._held_once or (spec is not None and spec.instance == self._life)
+        if self._observer.may_take(spec, now.monotonic_ms, inherits=inherits):
             return self._acquire(spec, address)
-        if not self._held_once or spec.instance == self._life:
-            return self._acquire(spec, address)
-        seen = self._seen
-        if seen is None or (seen.epoch, seen.renewals) != (spec.epoch, spec.renewals):
-            self._seen = _ServerSighting(spec.epoch, spec.renewals, now.monotonic_ms)
-            return None
-        is_still = now.monotonic_ms - seen.since_ms >= spec.duration_ms
-        return self._acquire(spec, address) if is_still else None
+        return None
 
-    def answered(self, answer: Any) -> None:
+    def answered(self, answer: Reply) -> None:
         """Take in the answer to the acquisition or the renewal."""
         match answer:
             case Accepted(objects=(Lease() as lease,)) if not self._has_left:
                 self.term, self._held_once = Term(self.scope, lease.spec.epoch), True
                 self._renewals = max(self._renewals, lease.spec.renewals)
-                self._seen = None
+                self._observer.forget()
             case Refusal(reason=reason) if reason is not Reason.CONTENTION:
                 self.term, self._renewals = None, 0
 
@@ -155,10 +148,6 @@ class Presence:
 
 
 SCOPE = "authority"
-LEASE_MS = 6_000
-# A holder renews three times within the duration of a lease, so that one lost renewal costs
-# nothing.
-TICKS_PER_LEASE = 3
 FORWARD_TIMEOUT_MS = 2_000
 _TICK = "lease"
 # The wake-up of the server's own lease. A shell posts it when the address has become known.
@@ -170,15 +159,6 @@ UNKNOWN_MAX_MS = 10_000
 
 # Leases decide who leads, even while nothing else may be changed.
 _ALWAYS = (AcquireLease, RenewLease, ReleaseLease)
-
-
-class _Sighting(msgspec.Struct, frozen=True, gc=False):
-    """The lease as it was last seen to change, by this server's own clock."""
-
-    epoch: int
-    renewals: int
-    holder: str
-    since_ms: int
 
 
 class AuthorityServer:
@@ -209,12 +189,12 @@ class AuthorityServer:
         self._term: Term | None = None
         # How many renewals of this term were sent, whatever became of them.
         self._renewals = 0
-        self._seen: _Sighting | None = None
+        self._observer = LeaseObserver()
         self._seeking: int | None = None
         self._reading: int | None = None
         self._forwarded: dict[int, Asked] = {}
         # The holder's lease as seen when the holder did not answer.
-        self._silent: _Sighting | None = None
+        self._silent: LeaseSighting | None = None
         self.address = ""
         # Why nothing may be changed at the moment, if the shell knows of a reason.
         self.closed: Callable[[], str] = str
@@ -250,7 +230,7 @@ class AuthorityServer:
             return ""
         return "this server has just started, and the others do not know of it yet"
 
-    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+    def step(self, stimulus: Stimulus, now: Instant) -> Effects:
         match stimulus:
             case Started():
                 self._started_ms = now.monotonic_ms
@@ -278,7 +258,7 @@ class AuthorityServer:
 
     # Requests ------------------------------------------------------------------------------------
 
-    def _asked(self, asked: Asked, now: Instant) -> list[Any]:
+    def _asked(self, asked: Asked, now: Instant) -> Effects:
         sender = asked.sender
         identity = sender if isinstance(sender, Identity) else Identity(name=sender)
         if _is_release_of(self._presence.scope, identity, self._identity, asked.body):
@@ -294,8 +274,8 @@ class AuthorityServer:
                 no = Refusal(Reason.NOT_ALLOWED, f"{identity.name} may not act for others")
                 return [Answer(asked.call, no)]
             return self._take_in_forward(asked.call, asked.body, now)
-        holder = self._holder()
-        if holder is None or self._seen is None:
+        holder, seen = self._holder(), self._observer.seen
+        if holder is None or seen is None or not is_request(asked.body):
             return self._through(asked, now)
         if len(self._forwarded) >= QUEUE_MAX:
             full = Unavailable(
@@ -304,10 +284,10 @@ class AuthorityServer:
             return [Answer(asked.call, full)]
         call = self._authority.next_call()
         self._forwarded[call] = Asked(asked.call, identity, asked.body)
-        forward = Forward(identity, asked.body, self._seen.epoch)
+        forward = Forward(identity, asked.body, seen.epoch)
         return [Ask(call, holder, forward, FORWARD_TIMEOUT_MS)]
 
-    def _take_in_forward(self, call: int, forward: Forward, now: Instant) -> list[Any]:
+    def _take_in_forward(self, call: int, forward: Forward, now: Instant) -> Effects:
         """Decide for another server, only under the lease for which it asked this one.
 
         The transaction compares the epoch. A paused server that holds an abandoned request has lost
@@ -320,16 +300,15 @@ class AuthorityServer:
 
     def _holder(self) -> str | None:
         """The server to forward to, or None when this one should decide."""
-        if self._term is not None or self._seen is None:
-            return None
-        if self._seen == self._silent:
+        seen = self._observer.seen
+        if self._term is not None or seen is None or seen == self._silent:
             return None
         # Our own name belongs to an earlier process of ours, which no longer decides anything.
-        if self._seen.holder in ("", self._identity.name):
+        if seen.holder in ("", self._identity.name):
             return None
-        return Identity(name=self._seen.holder).server
+        return Identity(name=seen.holder).server
 
-    def _returned(self, answered: Answered, now: Instant) -> list[Any]:
+    def _returned(self, answered: Answered, now: Instant) -> Effects:
         asked = self._forwarded.pop(answered.call)
         if isinstance(answered.body, Unavailable):
             # It certainly did not happen there, so it may happen here.
@@ -337,14 +316,14 @@ class AuthorityServer:
         if isinstance(answered.body, OutcomeUnknown):
             # This one may still happen there. The next ones do not wait for a silent holder before
             # its lease has been seen to change again.
-            self._silent = self._seen
+            self._silent = self._observer.seen
         return [Answer(asked.call, answered.body)]
 
-    def _through(self, stimulus: Any, now: Instant) -> list[Any]:
+    def _through(self, stimulus: Stimulus, now: Instant) -> Effects:
         """Pass a stimulus to the authority, and keep the answers to our own requests from the
         shell.
         """
-        effects: list[Any] = []
+        effects: Effects = []
         self._ages.observe(now)
         for effect in self._authority.step(stimulus, now):
             if isinstance(effect, Answer) and effect.call < 0:
@@ -355,8 +334,8 @@ class AuthorityServer:
 
     # The lease -----------------------------------------------------------------------------------
 
-    def _tick(self, now: Instant) -> list[Any]:
-        effects: list[Any] = [Wake(_TICK, now.monotonic_ms + LEASE_MS // TICKS_PER_LEASE)]
+    def _tick(self, now: Instant) -> Effects:
+        effects: Effects = [Wake(_TICK, now.monotonic_ms + LEASE_MS // RENEWALS_PER_LEASE)]
         if self._seeking is not None or self._reading is not None:
             return effects
         if self._term is not None:
@@ -367,44 +346,34 @@ class AuthorityServer:
         self._reading = self._authority.next_call()
         return [*effects, Range(self._reading, key, key + "\0", 1)]
 
-    def _request(self, request: Any, now: Instant) -> list[Any]:
+    def _request(self, request: Request, now: Instant) -> Effects:
         self._seeking = self._authority.next_call()
         return self._through(Asked(self._seeking, self._identity, request), now)
 
-    def _sighted(self, body: Any, now: Instant) -> list[Any]:
+    def _sighted(self, body: Reply, now: Instant) -> Effects:
         """Judge by our own clock whether the holder still renews, and take over when it does
         not.
         """
         self._reading = None
-        records = getattr(body, "records", None)
-        if records is None:
+        if not isinstance(body, Page):
             return []
-        spec = _spec(records)
-        if spec is None:
-            return self._acquire(now)
-        if spec.holder in ("", self._identity.name):
-            # It is free, or an earlier process of ours holds it, which needs no waiting period.
-            return self._acquire(now, spec.epoch, spec.renewals)
-        seen = self._seen
-        if seen is None or (seen.epoch, seen.renewals) != (spec.epoch, spec.renewals):
-            self._seen = _Sighting(spec.epoch, spec.renewals, spec.holder, now.monotonic_ms)
+        spec = _spec(body.records)
+        # An earlier process of ours needs it no more.
+        inherits = spec is not None and spec.holder == self._identity.name
+        if not self._observer.may_take(spec, now.monotonic_ms, inherits=inherits):
             return []
-        if now.monotonic_ms - seen.since_ms < spec.duration_ms:
-            return []
-        return self._acquire(now, spec.epoch, spec.renewals)
-
-    def _acquire(self, now: Instant, epoch: int = 0, renewals: int = 0) -> list[Any]:
+        epoch, renewals = (spec.epoch, spec.renewals) if spec is not None else (0, 0)
         request = AcquireLease(SCOPE, LEASE_MS, epoch, renewals, address=self.address)
         return self._request(request, now)
 
     # Our own lease -------------------------------------------------------------------------------
 
-    def _keep_presence(self, now: Instant) -> list[Any]:
+    def _keep_presence(self, now: Instant) -> Effects:
         """Renew the lease by which we are known, or check whether it can be acquired."""
         presence = self._presence
         if presence.is_over:
             return []
-        effects: list[Any] = [Wake(PRESENCE, now.monotonic_ms + presence.pause_ms)]
+        effects: Effects = [Wake(PRESENCE, now.monotonic_ms + presence.pause_ms)]
         if self._looking is not None or self._keeping is not None:
             return effects
         request = presence.due(self.address)
@@ -414,21 +383,20 @@ class AuthorityServer:
         self._looking = self._authority.next_call()
         return [*effects, Range(self._looking, key, key + "\0", 1)]
 
-    def _looked(self, body: Any, now: Instant) -> list[Any]:
+    def _looked(self, body: Reply, now: Instant) -> Effects:
         self._looking = None
-        records = getattr(body, "records", None)
-        if records is None or self._presence.is_over:
+        if not isinstance(body, Page) or self._presence.is_over:
             return []
-        spec = _spec(records)
+        spec = _spec(body.records)
         request = self._presence.observe_lease(spec, self.address, now)
         return self._ask_for_presence(request, now) if request is not None else []
 
-    def _ask_for_presence(self, request: Any, now: Instant) -> list[Any]:
+    def _ask_for_presence(self, request: Request, now: Instant) -> Effects:
         # Decided here and never forwarded: our presence must not depend on another server.
         self._keeping = self._authority.next_call()
         return self._through(Asked(self._keeping, self._identity, request), now)
 
-    def _own_answer(self, answer: Answer, now: Instant) -> list[Any]:
+    def _own_answer(self, answer: Answer, now: Instant) -> Effects:
         if answer.call == self._keeping:
             self._keeping = None
             self._presence.answered(answer.body)
@@ -443,7 +411,7 @@ class AuthorityServer:
                     self._ages.begin(now)
                 self._term = term
                 self._renewals = max(self._renewals, lease.spec.renewals)
-                self._seen = None
+                self._observer.forget()
             case Refusal(reason=reason) if reason is not Reason.CONTENTION:
                 # Another server is the usual one now, or was faster; look again at the next tick.
                 self._term, self._renewals = None, 0
@@ -457,7 +425,7 @@ def _spec(records: Sequence[Record]) -> LeaseSpec | None:
     return lease.spec if isinstance(lease, Lease) else None
 
 
-def _adds(identity: Identity, body: Any) -> bool:
+def _adds(identity: Identity, body: Question) -> bool:
     """Whether the request adds to the store and may wait. Operators' requests may not: they
     repair.
     """
@@ -465,11 +433,12 @@ def _adds(identity: Identity, body: Any) -> bool:
     return is_person and isinstance(body, Create | Update | Patch)
 
 
-def _request_in(body: Any) -> Any:
+def _request_in(body: Question) -> Question:
     return body.request if isinstance(body, Forward) else body
 
 
-def _is_release_of(scope: str, identity: Identity, own: Identity, body: Any) -> bool:
+def _is_release_of(scope: str, identity: Identity, own: Identity, body: Question) -> bool:
     """Whether this server itself releases a lease of this scope."""
-    is_ours = isinstance(body, ReleaseLease) and identity.name == own.name
-    return is_ours and body.term.scope == scope
+    if not isinstance(body, ReleaseLease) or identity.name != own.name:
+        return False
+    return body.term.scope == scope

@@ -18,32 +18,41 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
 from holdfast.correct.controller import (
     REQUESTS_PER_PLAN_MAX,
     Controller,
-    View,
     key_of,
     operation,
-    sooner,
 )
 from holdfast.correct.controller_worker import ControllerWorker
 from holdfast.model.errors import invariant
-from holdfast.model.machine import Answered, Ask, Rng, Wake, Woken
+from holdfast.model.heartbeat import HeartbeatQuery
+from holdfast.model.machine import (
+    Answered,
+    Ask,
+    Effects,
+    Question,
+    Reply,
+    Rng,
+    Stimulus,
+    Wake,
+    Woken,
+)
+from holdfast.model.observation_age import is_too_old
 from holdfast.model.pulse import Beat
-from holdfast.model.requests import Accepted, AcquireLease, Create, Term
-from holdfast.model.time import Instant
+from holdfast.model.read_requests import Get
+from holdfast.model.requests import Accepted, AcquireLease, Create, Request, Term, under_term
+from holdfast.model.time import Instant, sooner
 from holdfast.observe.cache import Cache, Key, ObjectChange, is_for_cache_only
 from holdfast.observe.inflight import Inflight, InflightRequest
-from holdfast.observe.leader_election import RENEW_TIMEOUT_MS
+from holdfast.observe.leader_election import RENEW_TIMEOUT_MS, LeaseQuestion
+from holdfast.observe.operation import RequestOperation
+from holdfast.observe.snapshot import Snapshot
 from holdfast.observe.watch_events import SERVERS, Follow
 
-# Watch streams send a bookmark every 15 s at the latest. A cache that has missed two of them is too
-# old to act on: an object that is missing from it may exist.
-PICTURE_AGE_MAX_MS = 30_000
 ASKS_PER_CONTROLLER_MAX = 1_024
 # No key is reconciled before there is room for this many requests: to compute a plan of hundreds of
 # requests again for each answer, and send one request each time, costs more than all the rest.
@@ -72,18 +81,14 @@ class _Question(msgspec.Struct, frozen=True):
 
 
 class _Write(msgspec.Struct, frozen=True):
-    """A request of a plan."""
+    """A request of a plan, or the read that settles it when its answer was lost."""
 
     worker: ControllerWorker
     key: Key
+    operation: RequestOperation
 
 
-class _Settle(msgspec.Struct, frozen=True):
-    """The read that settles a request whose outcome is unknown."""
-
-    worker: ControllerWorker
-    key: Key
-    request: Any
+_About = _Lease | _Question | _Write
 
 
 class ControllerRunner:
@@ -108,10 +113,10 @@ class ControllerRunner:
         self._cache = Cache([Follow(it) for it in plurals], rng, resync_ms=resync_ms)
         indexes = {(it.plural, it.name): it for one in controllers for it in one.indexes}
         for index in indexes.values():
-            self._cache.index(index.plural, index.name, index.of)
+            self._cache.index(index)
         self._workers = [ControllerWorker(controller, rng, name) for controller in controllers]
         per_worker = ASKS_PER_CONTROLLER_MAX + len(servers) + 1
-        self._asks: Inflight[Any] = Inflight(per_worker * len(controllers))
+        self._asks: Inflight[_About] = Inflight(per_worker * len(controllers))
         self._servers, self._rng, self._resync_ms = servers, rng, resync_ms
         self._wake_ms: int | None = None
         # Plans that were not sent because the cache was too old.
@@ -122,6 +127,11 @@ class ControllerRunner:
         """The cache, for metrics and explanations."""
         return self._cache
 
+    @property
+    def workers(self) -> Sequence[ControllerWorker]:
+        """One for each controller."""
+        return self._workers
+
     def terms(self) -> dict[str, Term]:
         """The leases that are held as far as known, by the controller's name."""
         held = {it.controller.name: it.election.term for it in self._workers}
@@ -131,14 +141,15 @@ class ControllerRunner:
         """The counters of each controller."""
         return tuple(worker.beat(now) for worker in self._workers)
 
-    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+    def step(self, stimulus: Stimulus, now: Instant) -> Effects:
         """Process a stimulus; returns the effects, in order."""
         knew = self._cache.is_ready
         told = self._cache.step(stimulus, now)
         if knew and not told.changes and is_for_cache_only(stimulus):
             # The streams brought no change. What is due at a time has its own wake-up.
             return told.effects
-        effects, view = told.effects, View(self._cache, now)
+        cache = self._cache
+        effects, view = told.effects, Snapshot(cache, cache.revision, cache.age_ms(now))
         concerned: Sequence[ControllerWorker] = self._workers
         match stimulus:
             case Answered():
@@ -169,7 +180,7 @@ class ControllerRunner:
     # Reconciling ---------------------------------------------------------------------------------
 
     def _notice(
-        self, changes: Sequence[ObjectChange], view: View, now: Instant
+        self, changes: Sequence[ObjectChange], view: Snapshot, now: Instant
     ) -> list[ControllerWorker]:
         """Queue the keys that changes concern; returns the workers that have such keys. A worker
         without a lease lists all keys when it acquires it."""
@@ -190,13 +201,13 @@ class ControllerRunner:
         for key in keys:
             worker.queue.add(key, now.monotonic_ms)
 
-    def _lease_together(self, now: Instant) -> list[Any]:
+    def _lease_together(self, now: Instant) -> Effects:
         """Renew all leases that are due soon, if one is due now."""
         now_ms = now.monotonic_ms
         idle = [it for it in self._workers if not it.is_leasing]
         if not any(it.election.next_ms <= now_ms for it in idle):
             return []
-        asked: list[Any] = []
+        asked: Effects = []
         for worker in idle:
             request = worker.election.due(now, early_ms=LEASES_TOGETHER_MS)
             if request is not None:
@@ -204,8 +215,8 @@ class ControllerRunner:
                 worker.due_ms = now_ms
         return asked
 
-    def _tend(self, worker: ControllerWorker, view: View, now: Instant) -> list[Any]:
-        effects: list[Any] = []
+    def _tend(self, worker: ControllerWorker, view: Snapshot, now: Instant) -> Effects:
+        effects: Effects = []
         request = worker.election.due(now)
         if request is not None:
             effects.append(self._lease(worker, request, now))
@@ -213,7 +224,7 @@ class ControllerRunner:
         if term is None:
             return effects
         if worker.listed_epoch != term.epoch or worker.resync_at_ms <= now.monotonic_ms:
-            worker.listed_epoch = term.epoch
+            worker.refresh_memories(term, view)
             pause_ms = int(self._resync_ms * (0.75 + self._rng.random() / 2))
             worker.resync_at_ms = now.monotonic_ms + pause_ms
             self._add(worker, worker.controller.all_keys(view), now)
@@ -227,19 +238,19 @@ class ControllerRunner:
         return effects
 
     def _look(
-        self, worker: ControllerWorker, key: Key, term: Term, view: View, now: Instant
-    ) -> Sequence[Any]:
+        self, worker: ControllerWorker, key: Key, term: Term, view: Snapshot, now: Instant
+    ) -> Effects:
         """One reconcile, and the effects of its plan."""
         now_ms = now.monotonic_ms
         if worker.is_behind(key, view):
             worker.queue.done(key)
             worker.queue.add(key, now_ms + BEHIND_PAUSE_MS)
-            return ()
+            return []
         plan = worker.controller.reconcile(view, key, term, now)
         again_ms = now_ms + plan.wake_after_ms if plan.wake_after_ms is not None else None
         asked = self._question(worker, plan.questions, now)
         requests = plan.requests
-        if requests and view.age_ms > PICTURE_AGE_MAX_MS:
+        if requests and is_too_old(view.age_ms, worker.election.observation_age_max_ms):
             self.withheld += 1
             requests, again_ms = (), now_ms + BEHIND_PAUSE_MS
         if not requests:
@@ -252,19 +263,20 @@ class ControllerRunner:
         sent = [_grounded(it, term, view) for it in requests[:most]]
         if len(sent) < len(requests):
             again_ms = now_ms
-        worker.takes_off(key, len(sent), again_ms, now_ms)
+        operations = worker.takes_off(key, sent, again_ms, now)
         worker.vitals.looked(len(sent), now)
-        about = _Write(worker, key)
-        return [
-            *asked,
-            *(self._asks.ask(it, about, now_ms, sender=worker.identity) for it in sent),
-        ]
+        writes = [_Write(worker, key, it) for it in operations]
+        return [*asked, *(self._write(it.operation.request, it, now) for it in writes)]
+
+    def _write(self, request: Request | Get, about: _Write, now: Instant) -> Ask:
+        sender = about.worker.identity
+        return self._asks.ask(request, about, now.monotonic_ms, sender=sender)
 
     def _question(
-        self, worker: ControllerWorker, questions: Sequence[Any], now: Instant
-    ) -> list[Any]:
+        self, worker: ControllerWorker, questions: Sequence[HeartbeatQuery], now: Instant
+    ) -> Effects:
         """Ask every server that does not already owe this controller an answer."""
-        asks: list[Ask] = []
+        asks: Effects = []
         for question in questions:
             for to in self._servers:
                 if to in worker.questioned:
@@ -281,7 +293,7 @@ class ControllerRunner:
                 asks.append(ask)
         return asks
 
-    def _lease(self, worker: ControllerWorker, request: Any, now: Instant) -> Ask:
+    def _lease(self, worker: ControllerWorker, request: LeaseQuestion, now: Instant) -> Ask:
         worker.is_leasing = True
         return self._asks.ask(
             request,
@@ -293,7 +305,7 @@ class ControllerRunner:
 
     # Answers -------------------------------------------------------------------------------------
 
-    def _answered(self, pending: InflightRequest[Any], body: Any, now: Instant) -> list[Any]:
+    def _answered(self, pending: InflightRequest[_About], body: Reply, now: Instant) -> Effects:
         match pending.about:
             case _Lease(worker=worker):
                 return self._leased(worker, pending.request, body, pending.sent_ms, now)
@@ -301,22 +313,19 @@ class ControllerRunner:
                 worker.questioned.discard(to)
                 keys = worker.controller.answered(pending.request, to, body, pending.sent_ms, now)
                 self._add(worker, keys, now)
-            case _Write(worker=worker, key=key):
-                request, sent_ms = pending.request, pending.sent_ms
-                keys = worker.controller.answered(request, SERVERS, body, sent_ms, now)
-                self._add(worker, keys, now)
-                get = worker.written(key, request, body, now)
-                if get is not None:
-                    settle = _Settle(worker, key, request)
-                    now_ms = now.monotonic_ms
-                    return [self._asks.ask(get, settle, now_ms, sender=worker.identity)]
-            case _Settle(worker=worker, key=key, request=request):
-                worker.settled(key, request, body, now)
+            case _Write(worker=worker, key=key, operation=operation) as about:
+                request = pending.request
+                if not isinstance(request, Get):
+                    sent_ms = pending.sent_ms
+                    keys = worker.controller.answered(request, SERVERS, body, sent_ms, now)
+                    self._add(worker, keys, now)
+                read = worker.answered(key, operation, request, body, now)
+                return [self._write(read, about, now)] if read is not None else []
         return []
 
     def _leased(
-        self, worker: ControllerWorker, request: Any, answer: Any, sent_ms: int, now: Instant
-    ) -> list[Any]:
+        self, worker: ControllerWorker, request: Question, answer: Reply, sent_ms: int, now: Instant
+    ) -> Effects:
         worker.is_leasing = False
         if isinstance(request, AcquireLease) and isinstance(answer, Accepted):
             worker.lease_acquired(answer.revision, now)
@@ -325,7 +334,7 @@ class ControllerRunner:
 
     # Time ----------------------------------------------------------------------------------------
 
-    def _due_ms(self, worker: ControllerWorker, view: View, now: Instant) -> int | None:
+    def _due_ms(self, worker: ControllerWorker, view: Snapshot, now: Instant) -> int | None:
         """When to tend a worker again, if nothing happens before."""
         due_ms = None if worker.is_leasing else worker.election.next_ms
         if not self._cache.is_ready or worker.election.term is None:
@@ -337,7 +346,7 @@ class ControllerRunner:
             due_ms = sooner(due_ms, worker.queue.next_ms)
         return due_ms
 
-    def _tick(self, now: Instant) -> list[Any]:
+    def _tick(self, now: Instant) -> Effects:
         """The next wake-up, unless it is already set."""
         due = [it.due_ms for it in self._workers if it.due_ms is not None]
         if not due:
@@ -349,7 +358,7 @@ class ControllerRunner:
         return [Wake("controllers", at_ms)]
 
 
-def _grounded(request: Any, term: Term, view: View) -> Any:
+def _grounded(request: Request, term: Term, view: Snapshot) -> Request:
     """The request with its preconditions: no controller writes without them.
 
     It names its term. A create without an operation id is for the object that the cache lacks as of
@@ -360,8 +369,7 @@ def _grounded(request: Any, term: Term, view: View) -> Any:
         kind = type(request.object).__name__
         done = operation(term.scope, named, view.revision, f"create-{kind}")
         return msgspec.structs.replace(request, operation=done, term=term)
-    is_missing = getattr(request, "term", term) is None
-    return msgspec.structs.replace(request, term=term) if is_missing else request
+    return under_term(request, term)
 
 
 def _has_room(worker: ControllerWorker) -> bool:

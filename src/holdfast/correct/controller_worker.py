@@ -7,66 +7,28 @@ that step, or take a contradicting one.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
-import msgspec
-
-from holdfast.correct.controller import Controller, View
-from holdfast.model.encoding.resource_versions import object_revision
-from holdfast.model.errors import HoldfastError, Unavailable, invariant, unreachable
-from holdfast.model.machine import Rng
-from holdfast.model.meta import Object
+from holdfast.correct.controller import Controller
+from holdfast.model.errors import Unavailable
+from holdfast.model.machine import Question, Reply, Rng
 from holdfast.model.pulse import Beat
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import kind_of
-from holdfast.model.requests import (
-    Accepted,
-    Create,
-    DropReservation,
-    Evict,
-    HoldCapacity,
-    JudgeNode,
-    Move,
-    Patch,
-    Remove,
-    ReportStage,
-    Term,
-    Unreserve,
-    Update,
-)
+from holdfast.model.requests import Accepted, Request, Term
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Key
 from holdfast.observe.leader_election import LeaderElection
-from holdfast.observe.watch_events import Get, GetResult
+from holdfast.observe.operation import Expected, Finish, RequestOperation, expected_after
+from holdfast.observe.retry import RetryPolicy
+from holdfast.observe.snapshot import Snapshot
 from holdfast.observe.work_queue import FairWorkQueue
 
-# A plan in flight, and when the cache has caught up with its effects.
-#
-# A request names one object. Its outcome is known from its answer or, when that is lost, from a
-# read of that object; the cache has caught up once it shows the object at that revision, or gone.
-
-
-class Expected(msgspec.Struct, frozen=True, gc=False):
-    """The cache must show this object at this revision before its key is reconciled.
-
-    `may_be_gone` says that the object existed before, or was read as missing: a cache without it
-    has then caught up. A cache without an object that was just created has not.
-    """
-
-    plural: str
-    namespace: str
-    name: str
-    revision: int
-    may_be_gone: bool
-
-    def is_met(self, view: View) -> bool:
-        """Whether the cache shows the object, or is complete up to that revision."""
-        if view.revision >= self.revision:
-            return True
-        found: Object | None = view.get(self.plural, self.namespace, self.name)
-        if found is None:
-            return self.may_be_gone
-        return object_revision(found.metadata.resource_version) >= self.revision
+# One copy and one look: afterwards the key is reconciled on a cache that shows the outcome, and the
+# same state makes the same request under the same id. So the operation itself sends nothing again.
+WRITE_POLICY = RetryPolicy(
+    tries_max=1, looks_max=1, deadline_ms=None, looks_at_once=True, repeats_undone=False
+)
 
 
 class Flight:
@@ -77,55 +39,8 @@ class Flight:
     def __init__(self, left: int, look_again_ms: int | None, since_ms: int = 0) -> None:
         self.left, self.look_again_ms, self.since_ms = left, look_again_ms, since_ms
         self.is_failed = False
+        # What the cache must show before the key is reconciled again.
         self.expected: list[Expected] = []
-
-
-def subject(request: Any) -> Get:
-    """The read of the one object that a request changes."""
-    match request:
-        case (
-            Move(target=target)
-            | Evict(target=target)
-            | ReportStage(target=target)
-            | Unreserve(target=target)
-        ):
-            return Get("replicas", target.name, target.namespace)
-        case JudgeNode(node=node):
-            return Get("nodes", node)
-        case HoldCapacity(namespace=namespace, owner=owner, intent=intent):
-            return Get("reservations", f"{owner.name}-{intent.value}", namespace)
-        case DropReservation(namespace=namespace, reservation=reservation):
-            return Get("reservations", reservation, namespace)
-        case Create(object=obj) | Update(object=obj):
-            return Get(kind_of(obj).plural, obj.name, obj.namespace)
-    if not isinstance(request, Remove | Patch):
-        unreachable(f"no controller sends {type(request).__name__}")
-    return Get(request.plural, request.name, request.namespace)
-
-
-def after_writing(request: Any, answer: Accepted) -> list[Expected]:
-    """What the cache will show after an accepted request."""
-    it = subject(request)
-    may_be_gone = not isinstance(request, Create | HoldCapacity)
-    if not may_be_gone and not answer.objects:
-        # A server need not return a created object: it is as requested, at the answer's revision.
-        return [Expected(it.plural, it.namespace, it.name, answer.revision, may_be_gone)]
-    return [
-        Expected(it.plural, it.namespace, it.name, object_revision(version), may_be_gone)
-        for obj in answer.objects
-        if (obj.namespace, obj.name) == (it.namespace, it.name)
-        and (version := obj.metadata.resource_version)
-    ]
-
-
-def after_reading(request: Any, found: GetResult) -> Expected:
-    """What the cache will show after a read that followed a request without an answer."""
-    it, obj = subject(request), found.object
-    if obj is None:
-        return Expected(it.plural, it.namespace, it.name, found.revision, may_be_gone=True)
-    since = object_revision(obj.metadata.resource_version)
-    may_be_gone = not isinstance(request, Create | HoldCapacity)
-    return Expected(it.plural, it.namespace, it.name, since, may_be_gone)
 
 
 # The health of a controller as counters that only grow, for metrics and `holdfast status`.
@@ -169,7 +84,7 @@ class Vitals:
         self.last_look_ms = now.monotonic_ms
         self.sent += requests
 
-    def answered(self, answer: Any, now: Instant) -> None:
+    def answered(self, answer: Reply, now: Instant) -> None:
         """Count the answer to a request."""
         if not isinstance(answer, Accepted):
             self.last_error, self.last_error_ms = _error_text(answer), now.monotonic_ms
@@ -186,7 +101,7 @@ class Vitals:
                 self.unknown += 1
 
 
-def _error_text(answer: Any) -> str:
+def _error_text(answer: Reply) -> str:
     """The error in one sentence."""
     if isinstance(answer, Refusal):
         return f"{answer.reason}: {answer.message}"[:SENTENCE_MAX]
@@ -207,6 +122,7 @@ class ControllerWorker:
         scope = f"controller:{controller.name}"
         self.election = LeaderElection(scope, self.identity, instance=instance)
         self.queue: FairWorkQueue[Key] = FairWorkQueue(rng, controller.flow_of)
+        self._rng = rng
         self.flights: dict[Key, Flight] = {}
         self.asked = 0
         self.vitals = Vitals()
@@ -224,7 +140,7 @@ class ControllerWorker:
         """Whether the runner has to tend it now."""
         return self.due_ms is not None and self.due_ms <= now.monotonic_ms
 
-    def is_waiting(self, view: View, now: Instant) -> bool:
+    def is_waiting(self, view: Snapshot, now: Instant) -> bool:
         """Whether it holds its lease but has not started its term, or may not act at present."""
         term = self.election.term
         if term is None:
@@ -235,7 +151,7 @@ class ControllerWorker:
         """The lease was acquired at this revision."""
         self._acquired_ms, self._acquired_revision = now.monotonic_ms, revision
 
-    def term(self, view: View, now: Instant) -> Term | None:
+    def term(self, view: Snapshot, now: Instant) -> Term | None:
         """The term to act under; None while it may not act."""
         if not self.election.is_acknowledged(now):
             return None
@@ -248,12 +164,25 @@ class ControllerWorker:
         """When it starts to act under its present lease at the latest."""
         return self._acquired_ms + TAKEOVER_WAIT_MS
 
-    def is_behind(self, key: Key, view: View) -> bool:
+    def refresh_memories(self, term: Term, view: Snapshot) -> None:
+        """Let its controller begin a term without its old memories, and rebuild the rest."""
+        for memory in self.controller.remembers:
+            if term.epoch != self.listed_epoch:
+                memory.begin_term()
+            memory.resync(view)
+        self.listed_epoch = term.epoch
+
+    def is_behind(self, key: Key, view: Snapshot) -> bool:
         """Whether the cache lacks effects of this key's last plan."""
         left = [it for it in self._expected.pop(key, ()) if not it.is_met(view)]
         if left:
             self._expected[key] = left
         return bool(left)
+
+    def is_settled(self, key: Key, view: Snapshot) -> bool:
+        """Whether a key waits for nothing: not in the queue, not for answers or their effects."""
+        is_open = key in self.queue or key in self.flights
+        return not is_open and all(it.is_met(view) for it in self._expected.get(key, ()))
 
     def beat(self, now: Instant) -> Beat:
         """Its counters, for the pulse of its process."""
@@ -281,44 +210,42 @@ class ControllerWorker:
         )
 
     def takes_off(
-        self, key: Key, requests: int, look_again_ms: int | None, since_ms: int = 0
-    ) -> None:
-        """Record that this many requests of the key's plan are in flight."""
-        self.flights[key] = Flight(requests, look_again_ms, since_ms)
-        self.asked += requests
+        self, key: Key, requests: Sequence[Request], look_again_ms: int | None, now: Instant
+    ) -> list[RequestOperation]:
+        """Record that these requests of the key's plan are in flight."""
+        self.flights[key] = Flight(len(requests), look_again_ms, now.monotonic_ms)
+        self.asked += len(requests)
+        now_ms = now.monotonic_ms
+        return [RequestOperation(it, WRITE_POLICY, self._rng, now_ms) for it in requests]
 
-    def written(self, key: Key, request: Any, answer: Any, now: Instant) -> Get | None:
-        """Process the answer to a request; returns the read that settles an unknown outcome."""
-        flight = self.flights[key]
-        self.vitals.answered(answer, now)
-        match answer:
-            case Accepted(replayed=False):
-                flight.expected += after_writing(request, answer)
-            case Refusal(reason=reason):
-                flight.is_failed = True
-                if reason is Reason.STALE_EPOCH:
-                    self.election.lost()
-            case Accepted() | Unavailable():
-                # The cache has not received the effect of the earlier, identical request yet.
-                flight.is_failed = True
-            case _:
-                # It may have happened. Nothing else is decided for this key before that is known.
-                invariant(isinstance(answer, HoldfastError), f"unknown type of answer: {answer!r}")
-                return subject(request)
-        self._landed(key, now)
-        return None
+    def answered(
+        self, key: Key, operation: RequestOperation, sent: Question, answer: Reply, now: Instant
+    ) -> Get | None:
+        """Process the answer to a request, or to the read that followed a lost answer.
 
-    def settled(self, key: Key, request: Any, answer: Any, now: Instant) -> None:
-        """Process the read that followed a request without an answer.
-
-        The cache must become as new as the read, so that it shows what happened. If the read failed
-        too, the same request is sent again under the same id.
+        Returns the read that settles an unknown outcome: nothing else is decided for this key
+        before that is known. The cache must become as new as the read, so that it shows what
+        happened. If the read failed too, the same request is sent again under the same id.
         """
         flight = self.flights[key]
-        flight.is_failed = True
-        if isinstance(answer, GetResult):
-            flight.expected.append(after_reading(request, answer))
+        if not isinstance(sent, Get):
+            self.vitals.answered(answer, now)
+        call = operation.answered(sent, answer, now.monotonic_ms)
+        match call:
+            case Get():
+                return call
+            case Finish(body=Accepted(replayed=False)):
+                pass
+            case _:
+                # Also after a replay: the cache has yet to receive the effect of the earlier copy.
+                flight.is_failed = True
+        match answer:
+            case GetResult() | Accepted(replayed=False):
+                flight.expected += expected_after(operation.request, answer)
+            case Refusal(reason=Reason.STALE_EPOCH):
+                self.election.lost()
         self._landed(key, now)
+        return None
 
     def _landed(self, key: Key, now: Instant) -> None:
         """One request of this key's plan is over; requeue the key after the last one."""

@@ -1,7 +1,8 @@
-"""controller:drain: evicts all work from nodes with `spec.drain`.
+"""controller:drain: evicts all work from nodes with `spec.drain`, and from others what a NoExecute
+taint sends away.
 
-It owns evictions for Drain and the condition Drained of a node. The commit keeps new work away from
-the node, from the write of `spec.drain` on.
+It owns evictions for Drain and Taint, and the condition Drained of a node. The commit keeps new
+work away from the node, from the write of `spec.drain` on.
 
     Bound, Running                    -> Evict, as far as the budget of its workload has room
     no room, before the deadline      -> waits, and the condition names the workloads
@@ -11,6 +12,9 @@ the node, from the write of `spec.drain` on.
     Succeeded, reservations           -> nothing: their owners, agents and fences end them
     nothing left                      -> Drained is True
     the drain is cancelled            -> the condition is removed; evictions are not undone
+    a NoExecute taint, not tolerated  -> Evict, as far as budgets have room; with tolerationSeconds
+                                         when these are over; never for a per-node workload, whose
+                                         controller follows taints itself
 
 The controller checks the budgets in its cache first, so that one reconcile requests as many
 evictions as can succeed and repeats none that cannot. The commit decides, and refuses evictions of
@@ -29,18 +33,17 @@ from holdfast.correct.controller import (
     BY_WORKLOAD,
     REQUESTS_PER_PLAN_MAX,
     Controller,
-    Index,
     ReconcilePlan,
-    View,
-    sooner,
     step_id,
-    target,
 )
-from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.correct.remembered import Notes, names_of
+from holdfast.model.charging import is_active
+from holdfast.model.kinds.node import DRAINED, Node, NodePhase
+from holdfast.model.kinds.placement import TaintEffect
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.reservation import Reservation, ReservationPhase
+from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.workload import Workload, WorkloadType
-from holdfast.model.lifecycle import MAY_RUN, Cause, State
+from holdfast.model.lifecycle import MAY_RUN, Actor, Cause, State
 from holdfast.model.meta import Condition, ConditionStatus, condition, with_condition
 from holdfast.model.placement.disruption import (
     allowed_missing,
@@ -48,16 +51,18 @@ from holdfast.model.placement.disruption import (
     is_available,
     is_missing,
 )
-from holdfast.model.requests import Evict, Term, Update
-from holdfast.model.time import Instant, rfc3339, timestamp, wall_ms
+from holdfast.model.placement.taint_eviction import StayEnds, stay_ends
+from holdfast.model.requests import Evict, Request, Term, Update, target
+from holdfast.model.time import Instant, rfc3339, sooner, timestamp, wall_ms
 from holdfast.observe.cache import Key, ObjectChange
+from holdfast.observe.indexer import Index
+from holdfast.observe.snapshot import Snapshot
 
 # A node's condition Drained: what is left, and for which workloads the drain waits.
 #
 # Users and `holdfast drain` read it. It contains nothing that depends on the time, so that a drain
 # that waits writes nothing.
 
-DRAINED = "Drained"
 # A message names this many; of the others it gives the number.
 NAMED_MAX = 4
 
@@ -136,7 +141,7 @@ def _join(names: Iterable[str]) -> str:
 class DisruptionRoom:
     """What is left of each disruption budget during one reconcile."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: Snapshot) -> None:
         self._view = view
         # How many more may be evicted, or None without a budget; and a message about it.
         self._left: dict[Key, int | None] = {}
@@ -190,11 +195,10 @@ TELL_EVERY_MS = 1_000
 UNTOLD_PAUSE_MS = 1_000
 
 _STOPPABLE = (State.BOUND, State.RUNNING)
-_ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 
 
 def _claimed_nodes(held: Reservation) -> Iterable[str]:
-    if held.status.phase not in _ACTIVE:
+    if not is_active(held):
         return ()
     return dict.fromkeys(it.node for it in held.status.claims if it.node and not it.consumed)
 
@@ -205,16 +209,17 @@ BY_CLAIM = Index("reservations", "claimed node", _claimed_nodes)
 class DrainController(Controller):
     """See the module's docstring. A key is a node."""
 
-    name = "drain"
+    actor = Actor.DRAIN
     follows = ("nodes", "replicas", "workloads", "reservations")
     indexes = (BY_NODE, BY_WORKLOAD, BY_CLAIM)
 
     def __init__(self) -> None:
         # The workloads for which each draining node waits, and when its progress was last written.
-        self._waits: dict[str, frozenset[Key]] = {}
-        self._told_ms: dict[str, int] = {}
+        self._waits: Notes[str, frozenset[Key]] = Notes(names_of("nodes"))
+        self._told_ms: Notes[str, int] = Notes(names_of("nodes"))
+        self.remembers = (self._waits, self._told_ms)
 
-    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: Snapshot) -> Iterable[Key]:
         """The draining nodes that a change concerns: of work on them, or that they wait for."""
         match change.object:
             case Node() as node:
@@ -237,23 +242,22 @@ class DrainController(Controller):
         return [name for name, waits in self._waits.items() if workload in waits]
 
     @staticmethod
-    def _keys(view: View, names: Iterable[str]) -> list[Key]:
+    def _keys(view: Snapshot, names: Iterable[str]) -> list[Key]:
         return [("", name) for name in dict.fromkeys(names) if _is_draining(view, name)]
 
-    def all_keys(self, view: View) -> Iterable[Key]:
+    def all_keys(self, view: Snapshot) -> Iterable[Key]:
         return [("", it.name) for it in view.all("nodes") if _concerns(None, it)]
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
+    def reconcile(self, view: Snapshot, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         node: Node | None = view.get("nodes", *key)
         if node is None or node.spec.drain is None:
             self._waits.pop(key[1], None)
             self._told_ms.pop(key[1], None)
-            said = condition(node.status.conditions, DRAINED) if node is not None else None
-            return (
-                ReconcilePlan((_without(node),))
-                if node is not None and said is not None
-                else ReconcilePlan()
-            )
+            if node is None:
+                return ReconcilePlan()
+            if condition(node.status.conditions, DRAINED) is not None:
+                return ReconcilePlan((_without(node),))
+            return self._expelled(view, node, term, now)
         deadline = node.spec.drain.deadline
         left_ms = wall_ms(deadline) + LATE_MS - now.wall_ms if deadline is not None else None
         is_late = left_ms is not None and left_ms <= 0
@@ -261,7 +265,7 @@ class DrainController(Controller):
         goes = list(_going(view, left, None if is_late else DisruptionRoom(view)))
         self._waits[node.name] = frozenset(left.waits)
         evidence = f"drain of node {node.name}: {node.spec.drain.reason or 'no reason given'}"
-        requests: list[Any] = [
+        requests: list[Request] = [
             Evict(target(it), Cause.DRAIN, evidence, term, step_id(self.identity, it, "stop-Drain"))
             for it in goes[:REQUESTS_PER_PLAN_MAX]
         ]
@@ -270,6 +274,26 @@ class DrainController(Controller):
             return ReconcilePlan(tuple(requests), wake_after_ms=sooner(wake_ms, UNTOLD_PAUSE_MS))
         updates, pause_ms = self._status_updates(node, drained_condition(node, left), now)
         return ReconcilePlan((*requests, *updates), wake_after_ms=sooner(wake_ms, pause_ms))
+
+    def _expelled(self, view: Snapshot, node: Node, term: Term, now: Instant) -> ReconcilePlan:
+        """Evictions of what the node's NoExecute taints send away."""
+        room, waits = DisruptionRoom(view), dict[Key, None]()
+        requests: list[Request] = []
+        wake_ms: int | None = None
+        for replica, ends in _sent_away(view, node):
+            left_ms = wall_ms(ends.at) + LATE_MS - now.wall_ms if ends.at is not None else 0
+            if left_ms > 0:
+                wake_ms = sooner(wake_ms, left_ms)
+            elif is_available(replica) and not room.take(replica):
+                waits[_workload_of(replica)] = None
+            else:
+                taint = f"{ends.taint.key}={ends.taint.value}"
+                why = f"taint {taint}:NoExecute of node {node.name}"
+                operation = step_id(self.identity, replica, "stop-Taint")
+                requests.append(Evict(target(replica), Cause.TAINT, why, term, operation))
+        if waits:
+            self._waits[node.name] = frozenset(waits)
+        return ReconcilePlan(tuple(requests[:REQUESTS_PER_PLAN_MAX]), wake_after_ms=wake_ms)
 
     def _status_updates(
         self, node: Node, said: Condition, now: Instant
@@ -287,9 +311,26 @@ class DrainController(Controller):
         return (_with_conditions(node, after),), None
 
 
-def _is_draining(view: View, name: str) -> bool:
+def _is_draining(view: Snapshot, name: str) -> bool:
+    """Whether work has to leave a node."""
     node: Node | None = view.get("nodes", "", name)
-    return node is not None and node.spec.drain is not None
+    return node is not None and (node.spec.drain is not None or _expels(node))
+
+
+def _expels(node: Node) -> bool:
+    return any(it.effect is TaintEffect.NO_EXECUTE for it in node.spec.taints)
+
+
+def _sent_away(view: Snapshot, node: Node) -> Iterator[tuple[Replica, StayEnds]]:
+    """The running work that a taint of the node does not let stay, now or later."""
+    for replica in view.found(BY_NODE, node.name) if _expels(node) else ():
+        binding = replica.status.binding
+        if replica.status.state not in _STOPPABLE or binding is None or _is_last(view, replica):
+            continue
+        tolerations = replica.spec.template.placement.tolerations
+        ends = stay_ends(node.spec.taints, tolerations, binding.at)
+        if ends is not None:
+            yield replica, ends
 
 
 def _concerns(before: Any, after: Any) -> bool:
@@ -298,18 +339,22 @@ def _concerns(before: Any, after: Any) -> bool:
         return before is not None
     said = condition(after.status.conditions, DRAINED)
     if not isinstance(before, Node):
-        return after.spec.drain is not None or said is not None
+        return after.spec.drain is not None or said is not None or _expels(after)
+    if before.spec.taints != after.spec.taints:
+        return True
     told = condition(before.status.conditions, DRAINED)
-    was = before.spec.drain, told, before.status.phase
+    # The condition states the generation that it was observed at.
+    was = before.spec.drain, told, before.status.phase, before.metadata.generation
+    now = after.spec.drain, said, after.status.phase, after.metadata.generation
     is_open = any(it is not None for it in (before.spec.drain, after.spec.drain, told, said))
-    return is_open and was != (after.spec.drain, said, after.status.phase)
+    return is_open and was != now
 
 
 def _workload_of(replica: Replica) -> Key:
     return replica.namespace, replica.spec.workload
 
 
-def _left(view: View, node: Node) -> RemainingWork:
+def _left(view: Snapshot, node: Node) -> RemainingWork:
     """What is left on a node, by the order of eviction."""
     there: list[Replica] = [
         it for it in view.found(BY_NODE, node.name) if it.status.state in MAY_RUN
@@ -322,13 +367,13 @@ def _left(view: View, node: Node) -> RemainingWork:
     )
 
 
-def _is_last(view: View, replica: Replica) -> bool:
+def _is_last(view: Snapshot, replica: Replica) -> bool:
     """Whether it serves the other work on its node, and so is evicted after it."""
     workload: Workload | None = view.get("workloads", *_workload_of(replica))
     return workload is not None and workload.spec.type is WorkloadType.PER_NODE
 
 
-def _going(view: View, left: RemainingWork, room: DisruptionRoom | None) -> Iterator[Replica]:
+def _going(view: Snapshot, left: RemainingWork, room: DisruptionRoom | None) -> Iterator[Replica]:
     """The replicas to evict now. Those that have to wait are noted; without `room` none has to."""
     for replica in left.first or left.last:
         if replica.status.state not in _STOPPABLE:

@@ -31,23 +31,23 @@ from holdfast.correct.controller import (
     BY_WORKLOAD,
     REQUESTS_PER_PLAN_MAX,
     Controller,
-    Index,
     ReconcilePlan,
-    View,
     key_of,
-    target,
 )
 from holdfast.correct.pacing import Cooldowns
+from holdfast.correct.remembered import Notes
 from holdfast.model.kinds.endpoints import Endpoint, Endpoints, list_name, list_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.workload import Workload, WorkloadType
-from holdfast.model.lifecycle import STAGES, Stage, State
+from holdfast.model.kinds.workload import LASTING, Workload
+from holdfast.model.lifecycle import READY_STAGES, Actor, Stage, State
 from holdfast.model.meta import API_VERSION, WORKLOAD_LABEL, ObjectMeta, OwnerReference
-from holdfast.model.requests import Create, Remove, ReportStage, Term, Update
+from holdfast.model.requests import Create, Remove, ReportStage, Term, Update, target
 from holdfast.model.time import Instant
 from holdfast.model.validation.records import ENDPOINTS_MAX
 from holdfast.observe.cache import Key, ObjectChange
+from holdfast.observe.indexer import Index
+from holdfast.observe.snapshot import Snapshot
 
 # Which list each address is in, where a workload has more addresses than one list holds.
 #
@@ -92,9 +92,6 @@ UNTOLD_PAUSE_MS = 1_000
 # thousand replicas, for which a reconcile takes a third of that.
 LEAVING_REST_US_PER_REPLICA = 10
 
-_SERVED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
-_READY = STAGES[STAGES.index(Stage.READY) :]
-
 
 def _workload_of(known: Endpoints) -> Iterable[str]:
     return (f"{known.namespace}/{list_of(known.name)[0]}",)
@@ -106,16 +103,17 @@ BY_SERVICE = Index("endpoints", "workload", _workload_of)
 class EndpointsController(Controller):
     """See the module's docstring."""
 
-    name = "endpoints"
+    actor = Actor.ENDPOINTS
     follows = ("workloads", "replicas", "nodes", "endpoints")
     indexes = (BY_WORKLOAD, BY_SERVICE)
 
     def __init__(self) -> None:
         self._rests, self._short_rests = Cooldowns(), Cooldowns(LEAVING_REST_US_PER_REPLICA)
         # Keys with a replica that is no longer ready, until they are reconciled.
-        self._left: set[Key] = set()
+        self._left: Notes[Key, None] = Notes()
+        self.remembers = (self._rests, self._short_rests, self._left)
 
-    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: Snapshot) -> Iterable[Key]:
         """A replica that is not ready before or after a change concerns no list.
 
         A node's zone is looked up when a list is written; the resync handles a later change of it.
@@ -129,26 +127,23 @@ class EndpointsController(Controller):
                 key = (replica.namespace, replica.spec.workload)
                 is_ready = _is_ready(change.after)
                 if _is_ready(change.before) and not is_ready:
-                    self._left.add(key)
+                    self._left[key] = None
                     return (key,)
                 return (key,) if is_ready else ()
         return (key_of(change.object),)
 
-    def all_keys(self, view: View) -> Iterable[Key]:
-        self._rests.clear()
-        self._short_rests.clear()
-        self._left.clear()
+    def all_keys(self, view: Snapshot) -> Iterable[Key]:
         named = [key_of(workload) for workload in view.all("workloads")]
         named += [(it.namespace, list_of(it.name)[0]) for it in view.all("endpoints")]
         return dict.fromkeys(named)
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
+    def reconcile(self, view: Snapshot, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         workload: Workload | None = view.get("workloads", *key)
         found: list[Endpoints] = view.found(BY_SERVICE, f"{key[0]}/{key[1]}")
         known = {list_of(it.name)[1]: it for it in found if _belongs(it, workload)}
         if len(known) < len(found):
             return self._remove(view, key, [it for it in found if not _belongs(it, workload)])
-        if workload is None or workload.spec.type not in _SERVED:
+        if workload is None or workload.spec.type not in LASTING:
             self._forget(key)
             return ReconcilePlan()
         rests = self._short_rests if key in self._left else self._rests
@@ -156,7 +151,7 @@ class EndpointsController(Controller):
         if left_ms:
             return ReconcilePlan(wake_after_ms=left_ms)
         named: list[Replica] = view.found(BY_WORKLOAD, f"{key[0]}/{key[1]}")
-        self._left.discard(key)
+        self._left.pop(key, None)
         uid = workload.metadata.uid
         ready = [it for it in named if it.spec.workload_uid == uid and _is_ready(it)]
         entries = [_endpoint(view, it) for it in ready]
@@ -167,7 +162,7 @@ class EndpointsController(Controller):
             self._short_rests.rest(key, len(named), now)
         return ReconcilePlan(tuple(requests))
 
-    def _remove(self, view: View, key: Key, stray: Sequence[Endpoints]) -> ReconcilePlan:
+    def _remove(self, view: Snapshot, key: Key, stray: Sequence[Endpoints]) -> ReconcilePlan:
         """Remove the lists of a workload that is gone, or of an earlier one with its name."""
         self._forget(key)
         if not all(view.knows_all_of(it) for it in stray):
@@ -179,7 +174,7 @@ class EndpointsController(Controller):
     def _forget(self, key: Key) -> None:
         self._rests.forget(key)
         self._short_rests.forget(key)
-        self._left.discard(key)
+        self._left.pop(key, None)
 
 
 def _is_ready(replica: Any) -> bool:
@@ -188,7 +183,7 @@ def _is_ready(replica: Any) -> bool:
         return False
     status = replica.status
     is_wanted = replica.metadata.deletion_timestamp is None
-    return is_wanted and status.state is State.RUNNING and status.stage in _READY
+    return is_wanted and status.state is State.RUNNING and status.stage in READY_STAGES
 
 
 def _belongs(known: Endpoints, workload: Workload | None) -> bool:
@@ -198,7 +193,7 @@ def _belongs(known: Endpoints, workload: Workload | None) -> bool:
     return any(it.uid == workload.metadata.uid for it in known.metadata.owner_references)
 
 
-def _endpoint(view: View, replica: Replica) -> Endpoint:
+def _endpoint(view: Snapshot, replica: Replica) -> Endpoint:
     binding = replica.status.binding
     name = binding.node if binding is not None else ""
     node: Node | None = view.get("nodes", "", name)

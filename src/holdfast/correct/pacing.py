@@ -10,18 +10,24 @@ early end does no harm or the commit checks it.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from datetime import datetime
 
+from holdfast.correct.remembered import Remembered
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.time import Instant, wall_ms
 from holdfast.observe.cache import Key
+from holdfast.observe.snapshot import Snapshot
 
 
-class MonotonicWaits:
-    """The starts of waits on the monotonic clock, by uid and purpose."""
+class MonotonicWaits(Remembered):
+    """The starts of waits on the monotonic clock, by uid and purpose.
 
-    def __init__(self) -> None:
+    At a resync it keeps those of the uids that `kept` returns.
+    """
+
+    def __init__(self, kept: Callable[[Snapshot], Container[str]]) -> None:
+        self._kept = kept
         self._since: dict[tuple[str, str], tuple[datetime, int]] = {}
 
     def left_ms(
@@ -43,8 +49,11 @@ class MonotonicWaits:
         """Forget one wait."""
         self._since.pop((uid, what), None)
 
-    def forget_all_but(self, uids: Container[str]) -> None:
-        """Forget the waits of all other objects."""
+    def begin_term(self) -> None:
+        self._since.clear()
+
+    def resync(self, view: Snapshot) -> None:
+        uids = self._kept(view)
         self._since = {key: since for key, since in self._since.items() if key[0] in uids}
 
 
@@ -65,8 +74,8 @@ def held_left_ms(held: Reservation, waits: MonotonicWaits, late_ms: int, now: In
 REST_US_PER_REPLICA = 100
 
 
-class Cooldowns:
-    """The time until which recently reconciled keys pause."""
+class Cooldowns(Remembered):
+    """The time until which recently reconciled keys pause. A resync ends all pauses."""
 
     def __init__(self, us_per_replica: int = REST_US_PER_REPLICA) -> None:
         self._us_per_replica = us_per_replica
@@ -89,8 +98,10 @@ class Cooldowns:
         """Forget a key."""
         self._until_ms.pop(key, None)
 
-    def clear(self) -> None:
-        """End all pauses."""
+    def begin_term(self) -> None:
+        self._until_ms.clear()
+
+    def resync(self, view: Snapshot) -> None:
         self._until_ms.clear()
 
 
@@ -100,12 +111,18 @@ class Cooldowns:
 # during an incident, when there is most to collect and to record.
 
 
-class RateLimiter:
+class RateLimiter(Remembered):
     """A token bucket, in thousandths of a token on the controller's monotonic clock."""
 
     def __init__(self, per_s: int, burst: int) -> None:
         self._per_s, self._most = per_s, burst * 1_000
         self._left, self._at_ms = self._most, 0
+
+    def begin_term(self) -> None:
+        """A limit outlasts terms."""
+
+    def resync(self, view: Snapshot) -> None:
+        """It does not depend on the view."""
 
     def has(self, now: Instant, spare: int = 0) -> bool:
         """Whether one more may be done now and leave `spare` for what matters more."""

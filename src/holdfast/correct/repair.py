@@ -10,6 +10,8 @@ controller:workload replaces the replicas afterwards.
     Stopping             -> Released  its node is fenced or lives on; or it was never bound
     Bound, Running       -> Stopping  its node lives on without it
     Bound                -> Stopping  it did not start within startupDeadlineSeconds
+    Bound, Running       -> Stopping  its gang is over: too few members are left, or it runs
+                                      without this one; then the gang starts again as a whole
     Reserved             -> Pending   the deadline of its reservation has passed
 
 `keep` work continues when its node is disconnected: only the installation that ran it can prove
@@ -22,25 +24,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.correct.controller import (
-    BY_NODE,
-    Controller,
-    ReconcilePlan,
-    View,
-    key_of,
-    step_id,
-    target,
-)
+from holdfast.correct.controller import BY_NODE, Controller, ReconcilePlan, key_of, step_id
 from holdfast.correct.pacing import MonotonicWaits, held_left_ms
+from holdfast.correct.remembered import Notes, keys_of, uids_of
 from holdfast.model.installations import keeps, ran_on
-from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.node import GONE, Node, NodePhase
 from holdfast.model.kinds.replica import Binding, Replica
 from holdfast.model.kinds.reservation import Reservation
-from holdfast.model.lifecycle import Cause, State
+from holdfast.model.lifecycle import ENDING, Actor, Cause, State
+from holdfast.model.placement.gang import claim_of, gang_record_name, is_formed
 from holdfast.model.placement.vacancy import NODE_RETURNED
-from holdfast.model.requests import Evict, Move, Term, Unreserve
+from holdfast.model.requests import Evict, Move, Term, Unreserve, target
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Key, ObjectChange
+from holdfast.observe.snapshot import Snapshot
 
 # Deadlines are on the authority's wall clock, which acts two seconds late itself. With one second
 # more, a controller's clock may be a little ahead without a refused request.
@@ -48,24 +45,23 @@ LATE_MS = 3_000
 # How soon to reconcile again when the cache may lack a related object.
 UNTOLD_PAUSE_MS = 1_000
 
-_ENDED = (State.FAILED, State.SUCCEEDED, State.STOPPING)
-_CONCERNS = (State.RESERVED, State.BOUND, State.RUNNING, State.UNKNOWN, *_ENDED)
-_GONE = (NodePhase.FENCED, NodePhase.LOST)
+_CONCERNS = (State.RESERVED, State.BOUND, State.RUNNING, State.UNKNOWN, *ENDING)
 
 
 class RepairController(Controller):
     """See the module's docstring."""
 
-    name = "repair"
+    actor = Actor.REPAIR
     follows = ("replicas", "nodes", "reservations")
     indexes = (BY_NODE,)
 
     def __init__(self) -> None:
         # When each replica was first seen bound, by its key.
-        self._bound_ms: dict[Key, tuple[str, int]] = {}
-        self._waits = MonotonicWaits()
+        self._bound_ms: Notes[Key, tuple[str, int]] = Notes(keys_of("replicas"))
+        self._waits = MonotonicWaits(uids_of("replicas", "reservations"))
+        self.remembers = (self._bound_ms, self._waits)
 
-    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: Snapshot) -> Iterable[Key]:
         """A node concerns all replicas bound to it, a reservation the replicas of its claims.
 
         A change of a node's capacity concerns no replica.
@@ -78,19 +74,21 @@ class RepairController(Controller):
                     return ()
                 return [key_of(replica) for replica in view.found(BY_NODE, obj.name)]
             case Reservation():
-                return [(obj.namespace, it.replica) for it in obj.status.claims if it.replica]
+                known: Any = change.before if change.before is not None else obj
+                claims = (*known.status.claims, *obj.status.claims)
+                names = dict.fromkeys(it.replica for it in claims if it.replica)
+                return [(obj.namespace, name) for name in names]
         return (key_of(obj),)
 
-    def all_keys(self, view: View) -> Iterable[Key]:
-        there = (*view.all("replicas"), *view.all("reservations"))
-        self._waits.forget_all_but({it.metadata.uid for it in there})
+    def all_keys(self, view: Snapshot) -> Iterable[Key]:
         return [key_of(it) for it in view.all("replicas") if it.status.state in _CONCERNS]
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
+    def reconcile(self, view: Snapshot, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         replica: Replica | None = view.get("replicas", *key)
-        if replica is None or replica.status.state is not State.BOUND:
+        state_now = replica.status.state if replica is not None else None
+        if state_now is not State.BOUND:
             self._bound_ms.pop(key, None)
-        if replica is None or replica.status.state not in _CONCERNS:
+        if replica is None or state_now not in _CONCERNS:
             return ReconcilePlan()
         state, binding = replica.status.state, replica.status.binding
         if state is State.RESERVED:
@@ -104,10 +102,13 @@ class RepairController(Controller):
             return self._ended(replica, "NodeGone", f"node {binding.node} is gone", term)
         if node.status.incarnation > binding.node_incarnation:
             return self._of_earlier_life(replica, node, binding, term, now)
+        over = self._without_gang(view, replica, term)
+        if over is not None:
+            return over
         if keeps(replica) and state is not State.BOUND:
             is_out = node.status.mark is not None
             return self._kept(replica, term, now) if is_out else ReconcilePlan()
-        if node.status.phase in _GONE:
+        if node.status.phase in GONE:
             return self._ended(replica, "Fenced", f"node {node.name} is fenced", term)
         if state is State.BOUND and node.status.phase is NodePhase.READY:
             return self._starting(replica, term, now)
@@ -127,13 +128,12 @@ class RepairController(Controller):
     def _starting(self, replica: Replica, term: Term, now: Instant) -> ReconcilePlan:
         """Evict work that does not start on its node in time, so that it is placed again.
 
-        Only on a node in contact, since its agent has to prove that the work has stopped; members
-        of a gang wait for each other, and the gang's own deadline ends that. The time counts on the
-        monotonic clock since the replica was seen bound: a wall clock that jumps must not stop work
-        that is about to start.
+        Only on a node in contact, since its agent has to prove that the work has stopped. The time
+        counts on the monotonic clock since the replica was seen bound: a wall clock that jumps must
+        not stop work that is about to start.
         """
         binding, within_s = replica.status.binding, replica.spec.template.startup_deadline_seconds
-        if binding is None or replica.spec.gang:
+        if binding is None:
             return ReconcilePlan()
         uid, since_ms = self._bound_ms.get(key_of(replica), ("", 0))
         if uid != replica.metadata.uid:
@@ -145,6 +145,29 @@ class RepairController(Controller):
         evidence = f"not started on {binding.node} within startupDeadlineSeconds={within_s}"
         operation = step_id(self.identity, replica, "stop-overdue")
         return ReconcilePlan((Evict(target(replica), Cause.REPAIR, evidence, term, operation),))
+
+    def _without_gang(self, view: Snapshot, replica: Replica, term: Term) -> ReconcilePlan | None:
+        """Stop a member whose gang does not run, or runs without it; None if all is well.
+
+        The record is written with the bind and with each end of a member, so a view that knows all
+        that the replica's last write knew has the right one.
+        """
+        if not replica.spec.gang or replica.status.state not in (State.BOUND, State.RUNNING):
+            return None
+        if not view.knows_all_of(replica):
+            return ReconcilePlan(wake_after_ms=UNTOLD_PAUSE_MS)
+        name = gang_record_name(replica.spec.gang)
+        record: Reservation | None = view.get("reservations", replica.namespace, name)
+        if record is not None and is_formed(record, replica.spec.workload_uid):
+            if claim_of(record, replica.name) is not None:
+                return None
+            why = f"gang {replica.spec.gang} runs without it"
+        elif record is not None:
+            why = f"gang {replica.spec.gang} is over: {record.status.reason}"
+        else:
+            why = f"gang {replica.spec.gang} has no record"
+        operation = step_id(self.identity, replica, "stop-gang")
+        return ReconcilePlan((Evict(target(replica), Cause.REPAIR, why, term, operation),))
 
     def _ended(self, replica: Replica, reason: str, evidence: str, term: Term) -> ReconcilePlan:
         """One step towards the release of work that its node can no longer be running."""
@@ -173,7 +196,9 @@ class RepairController(Controller):
         evidence = f"out of contact for replaceAfterSeconds={wait_s}"
         return self._move(replica, State.FAILED, "ReplaceAfter", evidence, term)
 
-    def _reserved(self, view: View, replica: Replica, term: Term, now: Instant) -> ReconcilePlan:
+    def _reserved(
+        self, view: Snapshot, replica: Replica, term: Term, now: Instant
+    ) -> ReconcilePlan:
         held: Reservation | None = view.get(
             "reservations", replica.namespace, replica.status.reservation
         )

@@ -29,31 +29,38 @@ from holdfast.correct.controller import (
     BY_WORKLOAD,
     Controller,
     ReconcilePlan,
-    View,
     key_of,
     operation,
-    sooner,
 )
 from holdfast.correct.drain import BY_CLAIM
+from holdfast.correct.remembered import Notes, keys_of
 from holdfast.correct.workload.each_node import belongs, is_same_home, takes
+from holdfast.model.charging import is_active, is_recovery
 from holdfast.model.errors import RecordsDisagree
-from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.node import GONE, Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import (
     Claim,
     Intent,
     Reservation,
     ReservationOwner,
-    ReservationPhase,
 )
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import NodeLedger, mirror_node
-from holdfast.model.lifecycle import CHARGED
+from holdfast.model.lifecycle import CHARGED, Actor
 from holdfast.model.meta import Condition, ConditionStatus, with_condition
-from holdfast.model.placement.fit import Allocation, claim, demand_of, take_allocation
-from holdfast.model.requests import DropReservation, HoldCapacity, Term, Update
-from holdfast.model.time import Instant, timestamp, wall_ms
+from holdfast.model.placement.fit import (
+    Allocation,
+    claim,
+    demand_of,
+    recovery_shortage,
+    sums_of,
+    take_allocation,
+)
+from holdfast.model.requests import DropReservation, HoldCapacity, Request, Term, Update
+from holdfast.model.time import Instant, sooner, timestamp, wall_ms
 from holdfast.observe.cache import Key, ObjectChange
+from holdfast.observe.snapshot import Snapshot
 
 # Where a recovery lane finds room: nodes that the work fits, by the free capacity in the cache.
 #
@@ -64,17 +71,15 @@ from holdfast.observe.cache import Key, ObjectChange
 # One search sums up this many nodes.
 NODES_MAX = 256
 
-_GONE = (NodePhase.FENCED, NodePhase.LOST)
 
-
-def is_useful(view: View, workload: Workload, held: Claim) -> bool:
+def is_useful(view: Snapshot, workload: Workload, held: Claim) -> bool:
     """Whether a replica could still bind into a claim.
 
     A node that is silent for a moment keeps its claim: moving it takes room from other work.
     """
     node: Node | None = view.get("nodes", "", held.node)
     wanted = demand_of(workload.spec.template)
-    if node is None or node.status.phase in _GONE or not _is_meant(workload, node):
+    if node is None or node.status.phase in GONE or not _is_meant(workload, node):
         return False
     is_open = node.spec.drain is None and not node.spec.cordoned
     is_same = held.charge == wanted.amounts and held.ports == wanted.ports
@@ -90,7 +95,7 @@ def _is_meant(workload: Workload, node: Node) -> bool:
 class LaneSearch:
     """One search for claims."""
 
-    def __init__(self, view: View, workload: Workload, kept: list[Claim]) -> None:
+    def __init__(self, view: Snapshot, workload: Workload, kept: list[Claim]) -> None:
         self._view, self._workload = view, workload
         self._demand = demand_of(workload.spec.template)
         # The number of the workload's own replicas and claims on each node.
@@ -136,9 +141,11 @@ class LaneSearch:
                 ledgers[node.name] = summed_ledger(self._view, node)
             ledger = ledgers[node.name]
             held = claim(ledger, self._demand) if ledger is not None else None
-            if ledger is not None and isinstance(held, Allocation):
+            if ledger is None or not isinstance(held, Allocation):
+                continue
+            if recovery_shortage(ledger, sums_of(held)) is None:
                 ledgers[node.name] = take_allocation(
-                    ledger, held, f"new/{self._own.get(node.name, 0)}"
+                    ledger, held, f"new/{self._own.get(node.name, 0)}", recovery=True
                 )
                 return Claim(
                     node=node.name, charge=held.charge, devices=held.devices, ports=held.ports
@@ -146,7 +153,7 @@ class LaneSearch:
         return None
 
 
-def summed_ledger(view: View, node: Node) -> NodeLedger | None:
+def summed_ledger(view: Snapshot, node: Node) -> NodeLedger | None:
     """A node's ledger, summed up from the cache; None if the cache cannot tell.
 
     Each kind has its own watch stream, so the cache may contradict itself for a moment. It cannot
@@ -158,7 +165,7 @@ def summed_ledger(view: View, node: Node) -> NodeLedger | None:
         return None
 
 
-def _sum_ledger(view: View, node: Node) -> NodeLedger | None:
+def _sum_ledger(view: Snapshot, node: Node) -> NodeLedger | None:
     ledger = mirror_node(node, None)
     for replica in view.found(BY_NODE, node.name):
         binding = replica.status.binding
@@ -172,7 +179,8 @@ def _sum_ledger(view: View, node: Node) -> NodeLedger | None:
         for number, it in enumerate(reservation.status.claims):
             if it.node == node.name and not it.consumed:
                 held = Allocation(it.charge, it.devices, it.ports)
-                ledger = take_allocation(ledger, held, f"{reservation.metadata.uid}/{number}")
+                owner, lane = f"{reservation.metadata.uid}/{number}", is_recovery(reservation)
+                ledger = take_allocation(ledger, held, owner, recovery=lane)
     return ledger
 
 
@@ -185,20 +193,19 @@ SEARCH_EVERY_MS = 5_000
 # The claims of one lane; a transaction compares the node of each.
 PLACES_MAX = 32
 
-_ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
-
 
 class ReservesController(Controller):
     """See the module's docstring. A key is a workload."""
 
-    name = "reserves"
+    actor = Actor.RESERVES
     follows = ("workloads", "replicas", "nodes", "reservations", "tenants", "regions")
     indexes = (BY_NODE, BY_WORKLOAD, BY_CLAIM)
 
     def __init__(self) -> None:
-        self._searched_ms: dict[Key, int] = {}
+        self._searched_ms: Notes[Key, int] = Notes(keys_of("workloads"))
+        self.remembers = (self._searched_ms,)
 
-    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: Snapshot) -> Iterable[Key]:
         """A lane concerns its workload, a node the lanes on it. Room that appears elsewhere is
         found by the next search."""
         match change.object:
@@ -215,14 +222,12 @@ class ReservesController(Controller):
                 ]
         return ()
 
-    def all_keys(self, view: View) -> Iterable[Key]:
+    def all_keys(self, view: Snapshot) -> Iterable[Key]:
         wanted = [key_of(it) for it in view.all("workloads") if _wanted(it)]
         lanes = [it for it in view.all("reservations") if self._is_own(it)]
-        keys = dict.fromkeys((*wanted, *((it.namespace, it.spec.owner.name) for it in lanes)))
-        self._searched_ms = {it: ms for it, ms in self._searched_ms.items() if it in keys}
-        return keys
+        return dict.fromkeys((*wanted, *((it.namespace, it.spec.owner.name) for it in lanes)))
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
+    def reconcile(self, view: Snapshot, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         workload: Workload | None = view.get("workloads", *key)
         last: Reservation | None = view.get(
             "reservations", key[0], f"{key[1]}-{Intent.RECOVERY.value}"
@@ -237,7 +242,7 @@ class ReservesController(Controller):
         found, pause_ms = self._search(view, key, workload, kept, now)
         claims = (*kept, *found)
         left_ms = wall_ms(held.spec.deadline) - now.wall_ms if held is not None else 0
-        requests: list[Any] = []
+        requests: list[Request] = []
         if list(claims) != there or (held is not None and left_ms < RENEWED_MS):
             requests.append(self._hold(workload, last, claims, term, now))
         requests += _status_updates(workload, there, now)
@@ -247,11 +252,10 @@ class ReservesController(Controller):
 
     def _is_own(self, held: Reservation) -> bool:
         """Whether it is an active lane of this controller."""
-        is_active = held.status.phase in _ACTIVE
-        return is_active and held.status.by == self.identity
+        return is_active(held) and held.status.by == self.identity
 
     def _search(
-        self, view: View, key: Key, workload: Workload, kept: list[Claim], now: Instant
+        self, view: Snapshot, key: Key, workload: Workload, kept: list[Claim], now: Instant
     ) -> tuple[list[Claim], int | None]:
         """More claims, and when to search again for those that were not found."""
         lacks = _wanted(workload) - len(kept)
@@ -297,10 +301,10 @@ class ReservesController(Controller):
         )
 
     def _ended(
-        self, view: View, held: Reservation | None, workload: Workload | None, term: Term
+        self, view: Snapshot, held: Reservation | None, workload: Workload | None, term: Term
     ) -> ReconcilePlan:
         """Release the lane of a workload that no longer wants one."""
-        requests: list[Any] = []
+        requests: list[Request] = []
         if held is not None and (workload is not None or view.knows_all_of(held)):
             requests.append(self._drop(held, "the workload no longer wants it", term))
         known = workload.status.conditions if workload is not None else ()

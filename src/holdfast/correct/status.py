@@ -29,7 +29,6 @@ from holdfast.correct.controller import (
     BY_WORKLOAD,
     Controller,
     ReconcilePlan,
-    View,
     key_of,
 )
 from holdfast.correct.jobs.account import JobTally, deadline_ms, tally
@@ -41,17 +40,19 @@ from holdfast.model.jobs import COMPLETE, completions, finished_condition
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import CRASH_LOOP, Replica, TransitionRecord
 from holdfast.model.kinds.workload import (
+    LASTING,
     Progress,
     Workload,
     WorkloadSpec,
     WorkloadStatus,
     WorkloadType,
 )
-from holdfast.model.lifecycle import Stage, State
+from holdfast.model.lifecycle import READY_STAGES, Actor, Stage, State
 from holdfast.model.meta import Condition, ConditionStatus, with_condition
 from holdfast.model.requests import Term, Update
 from holdfast.model.time import Instant, rfc3339, timestamp
 from holdfast.observe.cache import Key, ObjectChange
+from holdfast.observe.snapshot import Snapshot
 
 # The meaning of the counts of a workload, as conditions that users and tools can wait for.
 #
@@ -68,14 +69,12 @@ UNTRIED_REASON = "WaitingForScheduler"
 # The number of reasons in one message.
 NAMED_MAX = 4
 
-_SERVED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
-
 
 def stated(
     kind: WorkloadType, progress: Progress, known: Iterable[Condition], generation: int
 ) -> Iterable[Condition]:
     """The conditions of a workload. Jobs have Complete and Failed instead of Available."""
-    if kind in _SERVED:
+    if kind in LASTING:
         yield _available(progress, generation)
         yield _bound(progress, generation)
     retrying = _retrying(progress, generation)
@@ -131,7 +130,6 @@ def _truth(is_so: bool) -> ConditionStatus:
 REASONS_MAX = 16
 SENTENCE_MAX = 240
 
-_READY = (Stage.READY, Stage.SERVING)
 _TROUBLES = (State.FAILED, State.UNKNOWN)
 # Where an ending or a restart in place leads.
 _ENDS = (*_TROUBLES, State.SUCCEEDED, State.RUNNING)
@@ -140,15 +138,16 @@ _ENDS = (*_TROUBLES, State.SUCCEEDED, State.RUNNING)
 class StatusController(Controller):
     """See the module's docstring."""
 
-    name = "status"
+    actor = Actor.STATUS
     follows = ("workloads", "replicas", "nodes", "tenants", "regions")
     indexes = (BY_WORKLOAD, BY_TYPE, BY_NODE)
 
     def __init__(self, every_ms: int = 0) -> None:
         """`every_ms` is the shortest time between two writes of one workload's status."""
         self._rests, self._every_ms = Cooldowns(), every_ms
+        self.remembers = (self._rests,)
 
-    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: Snapshot) -> Iterable[Key]:
         obj: Any = change.object
         match obj:
             case Workload():
@@ -164,22 +163,21 @@ class StatusController(Controller):
         return self._per_node(view)
 
     @staticmethod
-    def _per_node(view: View) -> list[Key]:
+    def _per_node(view: Snapshot) -> list[Key]:
         return [key_of(it) for it in view.found(BY_TYPE, WorkloadType.PER_NODE.value)]
 
     @staticmethod
-    def _there(node: Node, change: ObjectChange, view: View) -> list[Key]:
+    def _there(node: Node, change: ObjectChange, view: Snapshot) -> list[Key]:
         """The workloads on a node, if it has just become silent or ready again."""
         if _is_ready_node(change.before) == _is_ready_node(change.after):
             return []
         there: list[Replica] = view.found(BY_NODE, node.name)
         return list(dict.fromkeys((it.namespace, it.spec.workload) for it in there))
 
-    def all_keys(self, view: View) -> Iterable[Key]:
-        self._rests.clear()
+    def all_keys(self, view: Snapshot) -> Iterable[Key]:
         return [key_of(workload) for workload in view.all("workloads")]
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
+    def reconcile(self, view: Snapshot, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         workload: Workload | None = view.get("workloads", *key)
         if workload is None:
             self._rests.forget(key)
@@ -236,7 +234,7 @@ def _is_ready_node(node: Any) -> bool:
     return isinstance(node, Node) and node.status.phase is NodePhase.READY
 
 
-def _silent(mine: list[Replica], view: View) -> set[str]:
+def _silent(mine: list[Replica], view: Snapshot) -> set[str]:
     """The nodes of these replicas that are not Ready."""
     nodes = {it.status.binding.node for it in mine if it.status.binding is not None}
     return {name for name in nodes if not _is_ready_node(view.get("nodes", "", name))}
@@ -276,8 +274,8 @@ def counted(
         queued=states.count(State.PENDING),
         scheduled=states.count(State.RESERVED),
         bound=states.count(State.BOUND) + len(running) + cut_off,
-        starting=sum(stage not in _READY for stage in running),
-        ready=sum(stage in _READY for stage in running),
+        starting=sum(stage not in READY_STAGES for stage in running),
+        ready=sum(stage in READY_STAGES for stage in running),
         serving=running.count(Stage.SERVING),
         stopping=states.count(State.STOPPING),
         unknown=states.count(State.UNKNOWN) + cut_off,
@@ -327,7 +325,7 @@ def _is_restart(record: TransitionRecord) -> bool:
 def _is_looping(replica: Replica) -> bool:
     """Whether it waits on its node for its next start, because the last ones ended too soon."""
     status = replica.status
-    is_over = status.state is State.RUNNING and status.stage not in _READY
+    is_over = status.state is State.RUNNING and status.stage not in READY_STAGES
     return is_over and any(it.reason == CRASH_LOOP for it in status.transitions[-1:])
 
 

@@ -8,8 +8,6 @@ checks that their requests stay within it (`act_of` names the act of each reques
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from holdfast.model.kinds.endpoints import Endpoints
@@ -25,6 +23,7 @@ from holdfast.model.requests import (
     Remove,
     ReportPending,
     ReportStage,
+    Request,
     Update,
 )
 
@@ -35,7 +34,7 @@ CREATE, REMOVE, BIND, EVICT = "create", "remove", "bind", "evict"
 UNKNOWN, FAILED, RELEASED = "to Unknown", "to Failed", "to Released"
 
 
-def act_of(request: Any) -> str:
+def act_of(request: Request) -> str:
     """The name of what a request does to work."""
     match request:
         case JudgeNode(word=action):
@@ -104,7 +103,8 @@ SIGNALS: tuple[Signal, ...] = (
         "most of a zone silent",
         "controller:nodes (correct/nodes/disruption_limits.py)",
         (SUSPECT,),
-        "no mark and no fence in that zone",
+        "no mark and no fence in that zone, until that has lasted for the wait of the plane or a "
+        "person approves it",
         "many machines rarely die at once; the observer is the likelier cause",
     ),
     Signal(

@@ -17,19 +17,22 @@ zone is useless.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from holdfast.model.charging import is_active, is_recovery
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.reservation import Intent, Reservation
+from holdfast.model.kinds.tenant import CapacityClass
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import Amounts, NodeLedger, add
-from holdfast.model.lifecycle import Stage, State
+from holdfast.model.ledger import Amounts, NodeLedger, add, allocatable_of
+from holdfast.model.lifecycle import CHARGED, Stage, State
 from holdfast.model.placement.fit import Demand, choose_devices, demand_of, shortage, sums_of
 from holdfast.model.placement.placement_rules import gate_refusal
-from holdfast.model.quantity import MILLI, Resource
+from holdfast.model.quantity import MILLI, Resource, capacity, demand
 from holdfast.model.refusal import Refusal
 from holdfast.propose.feasibility.fleet import of_replica, of_reservation
 from holdfast.propose.feasibility.node_state import NodeState
@@ -53,6 +56,106 @@ class CapacityShare(msgspec.Struct, frozen=True):
     closed: int = 0
     fragments: int = 0
     usable: int = 0
+
+
+class CapacityAmounts(msgspec.Struct, frozen=True):
+    """What is known of one resource in one zone of one pool. No two of these are ever added.
+
+    physical: what the nodes have.
+    allocatable: less what their systems reserve, with their overcommit.
+    requested: by work that is placed.
+    limited: the most that this work may use; CPU without a limit is not in it.
+    observed: what it used when it was last sampled; None if no sample of these nodes is known.
+    hard, reclaimable: what is committed to work and reservations, by capacity class.
+    recoverable: the part of it that is reserved for recovery.
+    """
+
+    region: str
+    zone: str
+    pool: str
+    resource: str
+    physical: int = 0
+    allocatable: int = 0
+    requested: int = 0
+    limited: int = 0
+    observed: int | None = None
+    hard: int = 0
+    reclaimable: int = 0
+    recoverable: int = 0
+
+
+def capacity_amounts(
+    nodes: Sequence[Node], replicas: Iterable[Replica], reservations: Iterable[Reservation]
+) -> list[CapacityAmounts]:
+    """What is known of the capacity of these nodes, by region, zone, pool and resource."""
+    sums: dict[tuple[str, str, str], dict[str, Amounts]] = {}
+    places = {it.name: (it.spec.region, it.spec.zone, it.spec.pool) for it in nodes}
+
+    def count(node: str, what: str, amounts: Amounts) -> None:
+        place = sums.setdefault(places[node], {})
+        place[what] = add(place.get(what, {}), amounts)
+
+    for node in nodes:
+        counts = Counter(it.device_class for it in node.spec.devices)
+        devices = {it: MILLI * number for it, number in counts.items()}
+        has = {it: capacity(it, amount) for it, amount in node.spec.capacity.items()}
+        count(node.name, "physical", {**has, **devices})
+        count(node.name, "allocatable", {**allocatable_of(node), **devices})
+        if node.status.used:
+            seen = {it: capacity(it, amount) for it, amount in node.status.used.items()}
+            # A zero is known as well, and distinct from nothing known.
+            count(node.name, "observed", seen)
+            sums[places[node.name]].setdefault("sampled", {}).update(dict.fromkeys(seen, 1))
+    for replica in replicas:
+        binding = replica.status.binding
+        if binding is None or replica.status.state not in CHARGED or binding.node not in places:
+            continue
+        count(binding.node, "requested", binding.charge)
+        count(binding.node, binding.capacity_class or CapacityClass.HARD.value, binding.charge)
+        count(binding.node, "limited", _limits(replica, binding.charge))
+    for held in reservations:
+        is_counted = is_active(held) and held.spec.intent is not Intent.PREEMPTION
+        for claim in held.status.claims if is_counted else ():
+            if claim.consumed or claim.node not in places:
+                continue
+            count(claim.node, held.spec.capacity_class.value, claim.charge)
+            if is_recovery(held):
+                count(claim.node, "recoverable", claim.charge)
+    return [
+        _amounts_of(place, resource, found)
+        for place, found in sorted(sums.items(), key=lambda item: item[0])
+        for resource in sorted(found["physical"])
+    ]
+
+
+def _amounts_of(
+    place: tuple[str, str, str], resource: str, found: Mapping[str, Amounts]
+) -> CapacityAmounts:
+    amounts = {it: found.get(it, {}).get(resource, 0) for it in _SUMMED}
+    is_sampled = resource in found.get("sampled", {})
+    observed = found.get("observed", {}).get(resource, 0) if is_sampled else None
+    known = CapacityAmounts(*place, resource, observed=observed)
+    return msgspec.structs.replace(known, **amounts)
+
+
+_SUMMED = (
+    *("physical", "allocatable", "requested", "limited"),
+    *("hard", "reclaimable", "recoverable"),
+)
+
+
+def _limits(replica: Replica, charge: Amounts) -> Amounts:
+    """The most that a replica may use, as its node limits it."""
+    of = replica.spec.template
+    found = {
+        resource.value: demand(resource, getattr(of.limits, resource.value))
+        for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK)
+    }
+    for resource in (Resource.MEMORY, Resource.DISK):
+        # Without a limit, its node limits these to the request.
+        found[resource.value] = found[resource.value] or charge.get(resource.value, 0)
+    devices = {it.device_class: charge.get(it.device_class, 0) for it in of.devices}
+    return {**found, **devices}
 
 
 class _Sums(msgspec.Struct):
@@ -103,7 +206,7 @@ def capacity_shares(
             if where.node not in sites:
                 continue
             getattr(sites[where.node], where.attribute)[where.owner] = held
-            if where.attribute == "held":
+            if where.attribute in ("held", "recovery"):
                 reserve[where.node] = add(reserve.get(where.node, {}), sums_of(held))
     sums: dict[tuple[str, str, str], _Sums] = {}
     for node in nodes:

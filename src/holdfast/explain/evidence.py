@@ -14,13 +14,14 @@ import msgspec
 
 from holdfast.commit.record_encoding import decode_or_none, with_version
 from holdfast.model import keys
-from holdfast.model.encoding.resource_versions import object_revision
+from holdfast.model.encoding.resource_versions import last_written
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import HeartbeatReport, ProgressNote, ProgressNotes
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.event import Event
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.override import Override
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
@@ -29,7 +30,7 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
 from holdfast.model.pulse import Pulses
-from holdfast.model.registry import kind_of_struct
+from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of_struct
 from holdfast.model.transaction import Record
 
 # A workload's status is checked by counting its replicas. With more replicas than this, the check
@@ -153,8 +154,9 @@ def ranges_to_read(replica: Replica, node: Node | None) -> list[tuple[str, str]]
     if status.reservation:
         wanted.append(_one(Reservation, namespace, status.reservation))
     if node is not None and node.status.phase is not NodePhase.READY:
-        # How much of the zone is silent follows from all nodes.
+        # How much of the zone is silent follows from all nodes, and a person may have given it up.
         wanted.append(_prefix(keys.kind_prefix(kind_of_struct(Node))))
+        wanted.append(_prefix(keys.kind_prefix(kind_of_struct(Override), SYSTEM_NAMESPACE)))
     if status.state is State.PENDING:
         wanted += [
             _prefix(keys.kind_prefix(kind_of_struct(Node))),
@@ -182,8 +184,7 @@ def siblings_of(found: StoredRecords, replica: Replica) -> tuple[Replica, ...]:
 
 def revision_of(obj: Object) -> int:
     """The revision at which an object was last written; 0 if unknown."""
-    version = obj.metadata.resource_version
-    return object_revision(version) if version else 0
+    return last_written(obj.metadata.resource_version)
 
 
 def _one(cls: type[Object], namespace: str, name: str) -> tuple[str, str]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.commit.ledgers.charges import PRIORITY_NAME, QUOTA_NAME, single_tenant_cohort
+from holdfast.commit.ledgers.charges import single_tenant_cohort
 from holdfast.explain.evidence import ReplicaFacts, StoredRecords
 from holdfast.model import keys
 from holdfast.model.allowance import quota_refusal
+from holdfast.model.charging import QUOTA_NAME, budget_of, capacity_class_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota, Tenant
+from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
 from holdfast.model.ledger import NodeLedger, QuotaLedger
 from holdfast.model.placement.fit import claim, demand_of
 from holdfast.model.placement.placement_rules import (
@@ -102,9 +103,9 @@ def cohort_key(stored: StoredRecords, tenant: str) -> str:
 
 
 def _quota(stored: StoredRecords, replica: Replica, cohort: str) -> Refusal | None:
-    name = replica.spec.template.priority_class or PRIORITY_NAME
+    name = budget_of(replica.spec.template.priority_class)
     found = stored.object(PriorityClass, "", name)
-    of = found.spec.capacity_class if found is not None else CapacityClass.HARD
+    of = capacity_class_of(found)
     ledger: QuotaLedger = stored.get(cohort) or QuotaLedger()
     amounts = demand_of(replica.spec.template).amounts
     return quota_refusal(ledger, replica.namespace, of, amounts, name)

@@ -11,7 +11,13 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from holdfast.correct.nodes.controller import MARK_AFTER_HALF_PERIODS, SUSPECT_AFTER_PERIODS
-from holdfast.correct.nodes.disruption_limits import DisruptionLimits, zone_of
+from holdfast.correct.nodes.disruption_limits import (
+    SILENT_PERCENT_MAX,
+    SilentZone,
+    silent_zone,
+    zone_of,
+    zone_wait_ms,
+)
 from holdfast.explain.answer import (
     AGENT_LOOKS_MS,
     CONTROLLER_LOOKS_MS,
@@ -26,16 +32,16 @@ from holdfast.explain.answer import (
 from holdfast.explain.evidence import ReplicaFacts, revision_of
 from holdfast.model.access.identity import agent
 from holdfast.model.fence import fence_wait_ms
+from holdfast.model.heartbeat import ZONE_SILENCE_MAX_MS
 from holdfast.model.installations import keeps, machine_of, ran_on
 from holdfast.model.kinds.lease import Lease
-from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.node import GONE, Node, NodePhase
+from holdfast.model.kinds.override import Override
 from holdfast.model.kinds.replica import Binding, Replica
-from holdfast.model.lifecycle import Actor, Stage, State
+from holdfast.model.lifecycle import ENDING, READY_STAGES, Actor, State
+from holdfast.model.overrides import zone_approval
 from holdfast.model.time import Instant, timestamp
 
-_GONE = (NodePhase.FENCED, NodePhase.LOST)
-_ENDED = (State.FAILED, State.SUCCEEDED, State.STOPPING)
-_READY = (Stage.READY, Stage.SERVING)
 _NODES, _REPAIR = Actor.NODES.value, Actor.REPAIR.value
 # controller:repair acts a little after replaceAfterSeconds, because clocks differ.
 _REPLACE_LATE_MS = 3_000
@@ -57,7 +63,7 @@ def diagnose_lost_contact(facts: ReplicaFacts, now: Instant) -> Diagnosis | None
         case NodePhase.SUSPECT:
             return _silent(facts, node, now)
         case NodePhase.UNKNOWN:
-            return _marked(facts, node)
+            return _marked(facts, node, now)
     return _fenced(facts, node)
 
 
@@ -75,9 +81,9 @@ def diagnose_return(facts: ReplicaFacts, node: Node) -> Diagnosis:
 
 def _leg(replica: Replica) -> ProgressStep:
     """The step it was at when its node fell silent."""
-    if replica.status.state in _ENDED or replica.status.cause is not None:
+    if replica.status.state in ENDING or replica.status.cause is not None:
         return ProgressStep.RELEASE
-    if replica.status.stage in _READY:
+    if replica.status.stage in READY_STAGES:
         return ProgressStep.SERVING
     return ProgressStep.READINESS if replica.status.process.id else ProgressStep.STARTUP
 
@@ -109,7 +115,7 @@ def _silent(facts: ReplicaFacts, node: Node, now: Instant) -> Diagnosis:
     heard = timestamp(now.wall_ms - age_ms + mark_ms) if age_ms is not None else None
     deadline = max((it for it in (judged, heard) if it is not None), default=None)
     message = f"node {node.name} has missed {SUSPECT_AFTER_PERIODS} renewals"
-    held = _brake(facts, node)
+    held, until = _hold(facts, node, now)
     return Diagnosis(
         _leg(facts.replica),
         StuckReason.BRAKE if held else StuckReason.SILENT,
@@ -117,13 +123,13 @@ def _silent(facts: ReplicaFacts, node: Node, now: Instant) -> Diagnosis:
         _NODES,
         # Nothing is replaced before the node is marked and the fence has passed.
         _REPAIR,
-        None if held else deadline,
+        until if held else deadline,
         _held_up(held) if held else "" if deadline else "the time of its last renewal is unknown",
         signs=tuple(signs_of(facts, node)),
     )
 
 
-def _marked(facts: ReplicaFacts, node: Node) -> Diagnosis:
+def _marked(facts: ReplicaFacts, node: Node, now: Instant) -> Diagnosis:
     """The node is marked: its work must have stopped itself before it is replaced."""
     replica = facts.replica
     if keeps(replica) and replica.status.state is not State.BOUND:
@@ -133,7 +139,7 @@ def _marked(facts: ReplicaFacts, node: Node) -> Diagnosis:
     if mark is not None:
         begun = [mark.at, *_terms(facts)]
         deadline = after(max(begun), wait_ms)
-    held = _brake(facts, node)
+    held, until = _hold(facts, node, now)
     message = (
         f"node {node.name} is out of contact. Its work stops itself and is replaced once "
         f"that is certain: {wait_ms // 1_000} s after the mark was seen"
@@ -144,7 +150,7 @@ def _marked(facts: ReplicaFacts, node: Node) -> Diagnosis:
         f"{message}; {held}, so no node there is given up" if held else message,
         _NODES,
         _REPAIR,
-        None if held else deadline,
+        _later(until, deadline) if held else deadline,
         _held_up(held) if held else "" if deadline else "the node has no mark to count from",
         signs=tuple(signs_of(facts, node)),
     )
@@ -157,11 +163,39 @@ def _terms(facts: ReplicaFacts) -> Iterable[datetime]:
             yield lease.spec.acquired
 
 
-def _brake(facts: ReplicaFacts, node: Node) -> str:
-    """Why the disruption limit protects the zone of a node; empty if it does not."""
+def _hold(
+    facts: ReplicaFacts, node: Node, now: Instant
+) -> tuple[SilentZone | None, datetime | None]:
+    """What holds the zone of a node back, if it is held, and until when at most.
+
+    The wait counts from when enough nodes of the zone were suspected, and again from each new
+    holder of the lease of controller:nodes.
+    """
     zone, silent_ms = zone_of(node), facts.timing.renew_every_ms * SUSPECT_AFTER_PERIODS
     there = [it for it in facts.stored.all(Node) if zone_of(it) == zone]
-    return DisruptionLimits().weigh(zone, [(it, _is_silent(facts, it, silent_ms)) for it in there])
+    judged = [(it, _is_silent(facts, it, silent_ms)) for it in there]
+    found = silent_zone(zone, judged)
+    spec = node.spec
+    if found is None or zone_approval(
+        facts.stored.all(Override), spec.region, spec.zone, now.wall_ms
+    ):
+        return None, None
+    since = sorted(at for it, silent in judged if silent and (at := judged_at(it)) is not None)
+    enough = -(-found.expected * SILENT_PERCENT_MAX // 100)
+    reports = facts.heard
+    observers = sum(it.heard > 0 for report in reports[:1] for it in report.all_words())
+    wait_ms = zone_wait_ms(
+        max((it.zone_silence_max_ms for it in reports), default=ZONE_SILENCE_MAX_MS), observers
+    )
+    if len(since) < enough:
+        return found, None
+    until = after(max([since[enough - 1], *_terms(facts)]), wait_ms)
+    is_over = until is not None and until <= timestamp(now.wall_ms)
+    return (None, None) if is_over else (found, until)
+
+
+def _later(one: datetime | None, other: datetime | None) -> datetime | None:
+    return max((it for it in (one, other) if it is not None), default=None)
 
 
 def _is_silent(facts: ReplicaFacts, node: Node, silent_ms: int) -> bool:
@@ -171,8 +205,11 @@ def _is_silent(facts: ReplicaFacts, node: Node, silent_ms: int) -> bool:
     return node.status.phase is not NodePhase.READY and is_unheard
 
 
-def _held_up(held: str) -> str:
-    return f"{held}: this continues when some of these nodes are back in contact"
+def _held_up(held: SilentZone) -> str:
+    return (
+        f"{held}: this continues when some of them are back in contact, when the zone has been "
+        "silent for long enough, or when an Override of type RepairApproval names the zone"
+    )
 
 
 # Afterwards ---------------------------------------------------------------------------------------
@@ -195,7 +232,7 @@ def _other_life(facts: ReplicaFacts, node: Node, binding: Binding) -> Diagnosis:
         f"node {node.name} is in incarnation {node.status.incarnation}; this replica was bound to "
         "an earlier one"
     )
-    if keeps(replica) and replica.status.state in _ENDED:
+    if keeps(replica) and replica.status.state in ENDING:
         return Diagnosis(
             ProgressStep.RELEASE,
             StuckReason.RELEASE,
@@ -220,7 +257,7 @@ def _elsewhere(facts: ReplicaFacts, node: Node, binding: Binding) -> Diagnosis:
 
 
 def _gone(facts: ReplicaFacts, name: str) -> Diagnosis:
-    if keeps(facts.replica) and facts.replica.status.state in _ENDED:
+    if keeps(facts.replica) and facts.replica.status.state in ENDING:
         message = f"node {name} no longer exists, and this replica keeps running when cut off"
         return _word(facts, message, None)
     return _repair(facts, f"node {name} no longer exists", None)
@@ -236,7 +273,7 @@ def _kept(facts: ReplicaFacts, node: Node) -> Diagnosis:
         runs_on += f": it may still run on {machine_of(binding)}"
     if replica.status.state is State.UNKNOWN and wait_s is not None:
         return _replaced_after(facts, runs_on, wait_s, node)
-    if node.status.phase in _GONE:
+    if node.status.phase in GONE:
         return _word(facts, runs_on, node)
     return Diagnosis(
         _leg(replica),

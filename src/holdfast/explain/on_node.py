@@ -7,7 +7,7 @@ its status shows.
 
 from __future__ import annotations
 
-from holdfast.agent.work import RESTART_MAX_MS, RETRY_MAX_MS
+from holdfast.agent.work import REPORT_POLICY, RESTART_MAX_MS
 from holdfast.correct.status import counted
 from holdfast.explain.answer import (
     CONTROLLER_LOOKS_MS,
@@ -23,14 +23,12 @@ from holdfast.model.access.identity import agent
 from holdfast.model.heartbeat import WorkProgress
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import CRASH_LOOP, Binding, Replica
-from holdfast.model.kinds.workload import Workload, WorkloadType
-from holdfast.model.lifecycle import Actor, Stage, State
+from holdfast.model.kinds.workload import LASTING, Workload
+from holdfast.model.lifecycle import READY_STAGES, Actor, Cause, Stage, State
 from holdfast.model.time import Instant, wall_ms
 
 # An agent in contact receives a binding within this time; clocks may differ by as much.
 TOLD_WITHIN_MS = 1_000
-_SERVED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
-_READY = (Stage.READY, Stage.SERVING)
 # The counts that controller:status takes from each replica.
 _COUNTS = ("bound", "starting", "ready", "serving")
 
@@ -82,16 +80,14 @@ def _starting(
     """The agent must start it and report that; after the deadline it is placed again."""
     replica = facts.replica
     binding, within_s = replica.status.binding, replica.spec.template.startup_deadline_seconds
-    is_gang = bool(replica.spec.gang)
     begun = binding.at if binding is not None else None
     return Diagnosis(
         leg,
         why,
         message,
         agent(node.name).name,
-        "" if is_gang else Actor.REPAIR.value,
-        None if is_gang else after(begun or facts.since, within_s * 1_000),
-        "gang members wait for each other" if is_gang else "",
+        Actor.REPAIR.value,
+        after(begun or facts.since, within_s * 1_000),
         signs=(*signs_of(facts, node), *_noted(facts, node)),
     )
 
@@ -115,12 +111,12 @@ def diagnose_running(facts: ReplicaFacts, node: Node, now: Instant) -> Diagnosis
             StuckReason.UNPROPAGATED,
             f"it has ended on node {node.name}; the agent's report of that is not acknowledged yet",
             agent(node.name).name,
-            deadline=after(facts.since, RETRY_MAX_MS),
+            deadline=after(facts.since, REPORT_POLICY.pause_max_ms),
             signs=(*signs_of(facts, node), *_noted(facts, node)),
         )
-    if status.stage not in _READY:
+    if status.stage not in READY_STAGES:
         return _unready(facts, node)
-    served = workload is not None and workload.spec.type in _SERVED
+    served = workload is not None and workload.spec.type in LASTING
     if served and status.stage is not Stage.SERVING:
         return Diagnosis(
             ProgressStep.SERVING,
@@ -188,7 +184,7 @@ def _unready(facts: ReplicaFacts, node: Node) -> Diagnosis:
         f"it runs and is not ready: {why}" if is_asked else "it runs; its agent reports it next",
         agent(node.name).name,
         Actor.USER.value if is_asked else "",
-        None if is_asked else after(facts.since, RETRY_MAX_MS),
+        None if is_asked else after(facts.since, REPORT_POLICY.pause_max_ms),
         "work that is not ready is not stopped; its liveness probe or its owner may stop it"
         if is_asked
         else "",
@@ -202,9 +198,13 @@ def diagnose_ending(facts: ReplicaFacts, node: Node) -> Diagnosis:
     cause, state = replica.status.cause, replica.status.state
     is_stopping = state is State.STOPPING
     why = f" for {cause.value}" if cause is not None else ""
+    if cause is Cause.PREEMPTION and replica.status.transitions:
+        # The evidence says what it makes way for, and names no work of another tenant.
+        said = [it.evidence for it in replica.status.transitions if it.to is State.STOPPING]
+        why = f": it {said[-1]}" if said else why
     message = f"it is being stopped{why}" if is_stopping else f"it has {state.value.lower()}"
     grace_ms = _grace_ms(replica) if is_stopping else 0
-    within_ms = grace_ms + facts.timing.kill_bound_ms + RETRY_MAX_MS
+    within_ms = grace_ms + facts.timing.kill_bound_ms + REPORT_POLICY.pause_max_ms
     return Diagnosis(
         ProgressStep.RELEASE,
         StuckReason.STOPPING if is_stopping else StuckReason.RELEASE,

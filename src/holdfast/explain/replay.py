@@ -16,25 +16,23 @@ import msgspec
 
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.replica import DeviceShare, Replica
+from holdfast.model.observation_age import OBSERVATION_AGE_MAX_MS
 from holdfast.model.placement.fit import Allocation, demand_of
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.time import Instant
-from holdfast.observe.cache import ObjectChange
 from holdfast.propose.decision_rounds import Case, DecisionRound
-from holdfast.propose.decision_view import QUOTA_NAME, View, budget_of, policy_in_force
-from holdfast.propose.feasibility.fleet import Fleet
-from holdfast.propose.feasibility.outcome import PlacementReport, Proposal
+from holdfast.propose.feasibility.outcome import Outcome, Preempt, Proposal
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import Filter
+from holdfast.propose.fleet_snapshot import charge_assumed, snapshot_of
 from holdfast.propose.gpu import Mix
 from holdfast.propose.proposals import propose_batch
-from holdfast.propose.queue.quota_usage import QuotaUsage
 from holdfast.propose.scores import Scorer
 from holdfast.propose.topology.topology_counts import traits_of
 
 _START = Instant(0, 0)
-# The kinds that the fleet is built from, in the order in which it receives them.
-_PLACES = ("nodes", "reservations", "replicas")
+# Namespace, name and uid of a replica, its node, and its devices.
+_Member = tuple[str, str, str, str, tuple[DeviceShare, ...]]
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -44,22 +42,6 @@ class Difference(msgspec.Struct, frozen=True):
     replica: str
     then: str
     now: str
-
-
-class _Objects:
-    """All objects of one snapshot, with the lookups of a cache."""
-
-    def __init__(self, objects: Mapping[str, Iterable[Any]]) -> None:
-        self.by_plural = {
-            plural: {(obj.namespace, obj.name): obj for obj in some}
-            for plural, some in objects.items()
-        }
-
-    def get(self, plural: str, namespace: str, name: str) -> Any:
-        return self.by_plural.get(plural, {}).get((namespace, name))
-
-    def all(self, plural: str) -> list[Any]:
-        return list(self.by_plural.get(plural, {}).values())
 
 
 def decide_again(
@@ -80,7 +62,7 @@ def decide_again(
             f"round {decided.name} cannot be replayed: its record lacks {decided.left_out} assumed "
             "placements"
         )
-    again = _Again(decided, _Objects(objects))
+    again = _Again(decided, objects)
     for left in decided.assumed:
         if left.sequence not in earlier:
             raise Invalid(
@@ -100,27 +82,18 @@ def decide_again(
 class _Again:
     """The snapshot of one round, for the replay."""
 
-    def __init__(self, decided: DecisionRound, objects: _Objects) -> None:
-        self._objects, self._salt = objects, decided.salt
-        self._fleet, self._quota_usage = Fleet(), QuotaUsage()
-        for quota in objects.all("quotas"):
-            if quota.name == QUOTA_NAME:
-                self._quota_usage.limit(quota.namespace, quota)
-        for plural in _PLACES:
-            for obj in objects.all(plural):
-                self._fleet.notice(ObjectChange(plural, None, obj))
-        self._fleet.pools.use_mixes(msgspec.convert(decided.mixes, dict[str, Mix]))
-        self._quota_usage.recount(objects.all("replicas"), objects.all("reservations"))
-        for node, (reason, message) in decided.shunned.items():
-            self._fleet.shun(node, Refusal(Reason(reason), message), 0)
-        self._view = View(
-            self._fleet,
+    def __init__(self, decided: DecisionRound, objects: Mapping[str, Iterable[Any]]) -> None:
+        self._salt = decided.salt
+        self._view = snapshot_of(
             objects,
             decided.snapshot_revision,
             decided.snapshot_age_ms,
-            policy_in_force(objects.all("schedulerpolicies")),
-            quota_usage=self._quota_usage,
+            age_max_ms=decided.snapshot_age_max_ms or OBSERVATION_AGE_MAX_MS,
         )
+        self._fleet = self._view.fleet
+        self._fleet.pools.use_mixes(msgspec.convert(decided.mixes, dict[str, Mix]))
+        for node, (reason, message) in decided.shunned.items():
+            self._fleet.shun(node, Refusal(Reason(reason), message), 0)
 
     def assume(
         self, namespace: str, name: str, uid: str, node: str, devices: tuple[DeviceShare, ...]
@@ -130,11 +103,11 @@ class _Again:
         demand = demand_of(replica.spec.template)
         held = Allocation(charge=demand.amounts, devices=devices, ports=demand.ports)
         self._fleet.assume(uid, (namespace, name), node, held, 0, traits_of(replica))
-        of = self._view.capacity_class(replica.spec.template.priority_class)
-        self._quota_usage.assume(uid, namespace, of, held.charge, budget_of(replica))
+        if self._view.quota_usage is not None:
+            charge_assumed(self._view.quota_usage, replica, held.charge, self._view)
 
     def _replica(self, namespace: str, name: str, uid: str) -> Replica:
-        found = self._objects.get("replicas", namespace, name)
+        found = self._view.get("replicas", namespace, name)
         if not isinstance(found, Replica) or found.metadata.uid != uid:
             raise Invalid(
                 f"replica {namespace}/{name} with uid {uid} did not exist at that revision"
@@ -147,7 +120,10 @@ class _Again:
             self._replica(case.namespace, name, uid)
             for name, uid in zip(case.replicas, case.uids, strict=True)
         ]
-        answers = propose_batch(self._view, asked, _START, self._salt, verdict_cache)
+        sites = (self._view.fleet.get(name) for name in case.closed)
+        closed = tuple(site.row for site in sites if site is not None)
+        view = msgspec.structs.replace(self._view, closed=closed)
+        answers = propose_batch(view, asked, _START, self._salt, verdict_cache)
         then = [_then(case, index) for index in range(len(asked))]
         now = [_said(answer) for answer in answers] + ["nothing"] * len(asked)
         found = [
@@ -155,18 +131,37 @@ class _Again:
             for name, old, new in zip(case.replicas, then, now, strict=False)
             if old != new
         ]
-        if case.nodes:
-            for place in _members_of(case):
+        for place in _members_of(case) if case.nodes else ():
+            if case.victims:
+                self._promise(place, case.victims)
+            else:
                 self.assume(*place)
         return found
 
+    def _promise(self, place: _Member, victims: list[str]) -> None:
+        """Counts a place as promised, as the scheduler did."""
+        namespace, name, uid, node, devices = place
+        replica = self._replica(namespace, name, uid)
+        demand = demand_of(replica.spec.template)
+        held = Allocation(demand.amounts, devices, demand.ports)
+        leaving: dict[str, Allocation] = {}
+        for named in victims:
+            victim = self._view.get("replicas", *named.split("/"))
+            binding = victim.status.binding
+            leaving[victim.metadata.uid] = Allocation(
+                binding.charge, binding.devices, binding.ports, victim.namespace
+            )
+        self._fleet.promise(uid, node, held, leaving)
+        if self._view.quota_usage is not None:
+            charge_assumed(self._view.quota_usage, replica, held.charge, self._view)
 
-def _members(decided: DecisionRound) -> list[tuple[str, str, str, str, tuple[DeviceShare, ...]]]:
+
+def _members(decided: DecisionRound) -> list[_Member]:
     """All members in the order of their bits. The node of a member without a place is empty."""
     return [member for case in decided.cases for member in _members_of(case)]
 
 
-def _members_of(case: Case) -> list[tuple[str, str, str, str, tuple[DeviceShare, ...]]]:
+def _members_of(case: Case) -> list[_Member]:
     count = len(case.replicas)
     nodes = case.nodes or [""] * count
     devices = case.devices or [()] * count
@@ -178,15 +173,22 @@ def _members_of(case: Case) -> list[tuple[str, str, str, str, tuple[DeviceShare,
 
 def _then(case: Case, index: int) -> str:
     if case.waits is None:
-        return f"to {case.nodes[index]}"
+        return f"to {case.nodes[index]}{_after(case.victims)}"
     counts = ", ".join(f"{count} {reason}" for reason, count in sorted(case.filtered.items()))
     waits = case.waits
     return f"{waits.verdict}: {counts}; {waits.nearest_miss}; {waits.smallest_change}"
 
 
-def _said(answer: Proposal | PlacementReport) -> str:
+def _after(victims: list[str]) -> str:
+    return f" after {', '.join(victims)}" if victims else ""
+
+
+def _said(answer: Outcome) -> str:
     if isinstance(answer, Proposal):
         return f"to {answer.node}"
+    if isinstance(answer, Preempt) and answer.keys:
+        return f"to {answer.node}{_after([f'{ns}/{name}' for ns, name in answer.keys])}"
+    answer = answer.report if isinstance(answer, Preempt) else answer
     counts = ", ".join(f"{count} {reason}" for reason, count in sorted(answer.reasons.items()))
     miss = answer.nearest_miss
     nearest = f"node {miss.node}: {miss.message}" if miss is not None else ""

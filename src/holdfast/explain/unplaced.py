@@ -31,6 +31,7 @@ from holdfast.propose.feasibility.outcome import SCHEDULING_RETRYING, SERVERS_UN
 _OF_QUOTA = (
     Reason.QUOTA_EXCEEDED.value,
     Reason.COHORT_EXHAUSTED.value,
+    Reason.CLAIMED_BY_LENDERS.value,
     Reason.PRIORITY_BUDGET_EXCEEDED.value,
 )
 _OF_GRANTS = (
@@ -198,6 +199,8 @@ def _decided(facts: ReplicaFacts, now: Instant) -> list[EvidenceItem]:
         f"attempt {spec.attempt} by {spec.scheduler} under epoch {spec.epoch}: {spec.result}, on "
         f"a snapshot of revision {spec.snapshot_revision}, {spec.snapshot_age_ms} ms old"
     )
+    if spec.snapshot_age_max_ms:
+        says += f" (at most {spec.snapshot_age_max_ms} ms were allowed)"
     at = spec.decided_at
     age_ms = max(0, now.wall_ms - wall_ms(at)) if at is not None else None
     return [EvidenceItem(f"decision {decided.name}", says, spec.snapshot_revision, age_ms)]

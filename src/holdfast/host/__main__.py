@@ -10,32 +10,16 @@ import argparse
 import asyncio
 import logging
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.host.component.options import add_components, duration
+from holdfast.host.component.options import add_components
 from holdfast.host.process.foreground import complain, say, until_signal
-from holdfast.host.server import client_timeouts, fence_options, work_options
-from holdfast.host.server.settings import (
-    QUIET,
-    REFUSE,
-    AuditRetention,
-    Encryption,
-    EtcdAccess,
-    ListenAddress,
-    ServerSettings,
-)
+from holdfast.host.server.server_options import add_options, settings_of
+from holdfast.host.server.settings import ServerSettings
 from holdfast.model.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.host.server.server_process import ServerProcess
-
-# The same as `certificates.LEAF_LIFE`.
-LIFE = "365d"
-# The same as in `model.access.credential_life`.
-TOKEN_LIFE = "366d"
-# The same as in `settings.AuditRetention`.
-AUDIT_KEEP, AUDIT_KEEP_MIB = "90d", 1_024
 
 
 def parser() -> argparse.ArgumentParser:
@@ -44,99 +28,9 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", required=True)
     add_components(commands)
     serve = commands.add_parser("serve", help="run one server")
-    serve.add_argument("--data", type=Path, default=Path("data"), help="where everything is kept")
-    serve.add_argument("--listen", default="127.0.0.1:6443", help="HOST:PORT")
-    serve.add_argument(
-        "--store",
-        default="",
-        help="sqlite:PATH (default: DATA/store.db), memory:, or etcd://HOST:PORT,…",
-    )
-    serve.add_argument("--name", default="", help="this server's name among its peers")
-    serve.add_argument(
-        "--pki", type=Path, help="directory of the certificate authority, if servers share one"
-    )
-    serve.add_argument("--advertise", default="", help="https://HOST:PORT for others")
-    serve.add_argument(
-        "--cert-name", action="append", default=[], help="an additional name in the certificate"
-    )
-    serve.add_argument(
-        "--certificate-life", default=LIFE, help="of node certificates; its own live 7d at most"
-    )
-    serve.add_argument(
-        "--token-life-max", default=TOKEN_LIFE, help="the longest life of a bearer token"
-    )
-    serve.add_argument(
-        "--audit-behind",
-        default=REFUSE,
-        help="what to do when the audit cannot be written for long: refuse changes, or forget",
-    )
-    serve.add_argument(
-        "--refusals", default=QUIET, help="quiet, or log: write each forbidden change to the log"
-    )
-    serve.add_argument("--audit-keep", default=AUDIT_KEEP, help="how long audit files are kept")
-    serve.add_argument(
-        "--audit-keep-mib", type=int, default=AUDIT_KEEP_MIB, help="how much of them is kept (MiB)"
-    )
-    serve.add_argument("--audit-export", default="", help="where audit records are sent")
-    serve.add_argument("--audit-export-token-file", type=Path, help="a token for an https export")
-    serve.add_argument("--encryption-key-file", type=Path, help="the keys that encrypt Secrets")
-    serve.add_argument(
-        "--encryption-kms", default="", help="a command that wraps data keys, instead of a file"
-    )
-    serve.add_argument(
-        "--no-encryption", action="store_true", help="store Secrets in plain text from now on"
-    )
-    serve.add_argument("--oidc", type=Path, help="a file that names OpenID Connect issuers")
-    # The command `holdfast server` has its own defaults for these two options.
-    serve.add_argument(work_options.DEFAULT_OPTION, default="", help=work_options.DEFAULT_HELP)
-    serve.add_argument(work_options.MINIMUM_OPTION, default="", help=work_options.MINIMUM_HELP)
-    serve.add_argument("--etcd-prefix", default=EtcdAccess().prefix)
-    for option in ("ca-file", "cert-file", "key-file", "user", "password-file"):
-        serve.add_argument(f"--etcd-{option}")
-    serve.add_argument("--etcd-quota-bytes", type=int, default=EtcdAccess().quota_bytes)
-    fence_options.add_options(serve)
-    client_timeouts.add_options(serve)
+    add_options(serve)
     serve.set_defaults(run=lambda arguments: run_server(settings_of(arguments)))
     return root
-
-
-def settings_of(arguments: argparse.Namespace) -> ServerSettings:
-    """Return the settings on the command line. Raises Invalid."""
-    return ServerSettings(
-        data=arguments.data,
-        listen=ListenAddress.parse(arguments.listen),
-        store=arguments.store,
-        name=arguments.name,
-        pki=arguments.pki,
-        advertise=arguments.advertise,
-        names=tuple(arguments.cert_name),
-        etcd=EtcdAccess(
-            arguments.etcd_prefix,
-            arguments.etcd_ca_file,
-            arguments.etcd_cert_file,
-            arguments.etcd_key_file,
-            arguments.etcd_user,
-            arguments.etcd_password_file,
-            arguments.etcd_quota_bytes,
-        ),
-        fence=fence_options.timing_of(arguments),
-        patience=client_timeouts.patience_of(arguments),
-        certificate_life=duration("--certificate-life", arguments.certificate_life),
-        token_life_max=duration("--token-life-max", arguments.token_life_max),
-        audit_behind=arguments.audit_behind,
-        refusals=arguments.refusals,
-        audit=AuditRetention(
-            life=duration("--audit-keep", arguments.audit_keep),
-            bytes=arguments.audit_keep_mib << 20,
-            export=arguments.audit_export,
-            token_file=arguments.audit_export_token_file,
-        ),
-        encryption=Encryption(
-            arguments.encryption_key_file, arguments.encryption_kms, arguments.no_encryption
-        ),
-        oidc=arguments.oidc,
-        work=work_options.work_rules(arguments.default_resources, arguments.minimum_resources),
-    )
 
 
 async def run_server(settings: ServerSettings) -> int:

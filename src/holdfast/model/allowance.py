@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from holdfast.model.errors import agree, invariant
+from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import CapacityClass
 from holdfast.model.ledger import (
     Amounts,
@@ -23,6 +24,7 @@ from holdfast.model.ledger import (
     subtract,
     use_of,
 )
+from holdfast.model.lifecycle import State
 from holdfast.model.quantity import render
 from holdfast.model.refusal import Reason, Refusal
 
@@ -60,6 +62,82 @@ def cohort_used(ledger: QuotaLedger, resource: str) -> int:
         for tenant, use in ledger.used.items()
         if resource in ledger.limits.get(tenant, _NO_LIMITS).hard
     )
+
+
+def above_nominal(ledger: QuotaLedger, tenant: str) -> Amounts:
+    """What a tenant has borrowed: its hard use beyond its nominal amounts, by resource.
+
+    A resource that its quota does not name is not limited, so none of it is borrowed. Reclaim and
+    preemption take work back only from a tenant that is above its nominal amounts; what their
+    victims still hold is given back already.
+    """
+    nominal = ledger.limits.get(tenant, _NO_LIMITS).hard
+    use = ledger.used.get(tenant, _NO_USE)
+    used = subtract(use.hard, use.leaving) if use.leaving else use.hard
+    over = {resource: used.get(resource, 0) - most for resource, most in nominal.items()}
+    return {resource: units for resource, units in over.items() if units > 0}
+
+
+def awaits_cohort(replica: Replica) -> bool:
+    """Whether a replica waits because the tenants of its cohort together have used everything.
+
+    Its scheduler says so in its status, where the other schedulers and controller:quota see it.
+    """
+    pending = replica.status.pending
+    return (
+        replica.status.state is State.PENDING
+        and replica.metadata.deletion_timestamp is None
+        and pending is not None
+        and Reason.COHORT_EXHAUSTED.value in pending.reasons
+    )
+
+
+def is_inside_nominal(ledger: QuotaLedger, tenant: str, amounts: Amounts) -> bool:
+    """Whether a tenant with these hard amounts on top stays inside its nominal amounts.
+
+    Such a tenant is owed what the others have borrowed.
+    """
+    nominal = ledger.limits.get(tenant, _NO_LIMITS).hard
+    used = ledger.used.get(tenant, _NO_USE).hard
+    return all(
+        resource not in nominal or used.get(resource, 0) + units <= nominal[resource]
+        for resource, units in amounts.items()
+    )
+
+
+def lending_refusal(
+    ledger: QuotaLedger, claims: dict[str, Amounts], tenant: str, amounts: Amounts
+) -> Refusal | None:
+    """Refuses to lend what another tenant of the cohort waits for inside its nominal amounts.
+
+    `claims` is what tenants wait for because the cohort is exhausted. Without this rule a borrower
+    would take again what was just taken back from it. Only proposals ask: the commit lends whatever
+    is free, and a wrong proposal costs another reclaim.
+    """
+    for resource, units in amounts.items():
+        nominal = ledger.limits.get(tenant, _NO_LIMITS).hard.get(resource)
+        used = ledger.used.get(tenant, _NO_USE).hard.get(resource, 0)
+        if nominal is None or not units or used + units <= nominal:
+            continue
+        claimed = sum(
+            min(wanted.get(resource, 0), _nominal_room(ledger, other, resource))
+            for other, wanted in claims.items()
+            if other != tenant
+        )
+        together, whole = cohort_used(ledger, resource), cohort_nominal(ledger, resource)
+        if claimed and together + claimed + units > whole:
+            whose = f"the cohort, with {render(resource, claimed)} claimed back by lenders,"
+            together += claimed
+            # Its own reason: what a borrower is refused for them is not a claim of its own, or two
+            # schedulers would take turns with what they say of it.
+            return _over(Reason.CLAIMED_BY_LENDERS, whose, resource, units, together, whole)
+    return None
+
+
+def _nominal_room(ledger: QuotaLedger, tenant: str, resource: str) -> int:
+    """What a tenant may still use of a resource before it borrows."""
+    nominal = ledger.limits.get(tenant, _NO_LIMITS).hard.get(resource, 0)
+    return max(0, nominal - ledger.used.get(tenant, _NO_USE).hard.get(resource, 0))
 
 
 def quota_refusal(
@@ -150,9 +228,9 @@ def _with_use(
     invariant(of is not CapacityClass.SOFT, f"tenant {tenant} cannot be charged soft capacity")
     use = ledger.used.get(tenant, _NO_USE)
     if of is CapacityClass.HARD:
-        use = TenantUse(hard=sums, reclaimable=use.reclaimable, classes=classes)
+        use = msgspec.structs.replace(use, hard=sums, classes=classes)
     else:
-        use = TenantUse(hard=use.hard, reclaimable=sums, classes=classes)
+        use = msgspec.structs.replace(use, reclaimable=sums, classes=classes)
     used = dict(ledger.used)
     if use.hard or use.reclaimable or use.classes:
         used[tenant] = use
@@ -199,6 +277,20 @@ def refund_quota(
         f"tenant {tenant} was refunded more than its quota ledger holds",
     )
     return _with_use(ledger, tenant, of, rest, classes)
+
+
+def leave_quota(ledger: QuotaLedger, tenant: str, amounts: Amounts, sign: int) -> QuotaLedger:
+    """The ledger after committed work of the tenant was stopped for other work, or with -1 after
+    it stopped. Its charge stays until it is released.
+    """
+    use = ledger.used.get(tenant, _NO_USE)
+    leaving = (add if sign > 0 else subtract)(use.leaving, amounts)
+    agree(
+        all(units >= 0 for units in leaving.values()),
+        f"more of tenant {tenant} has left than was stopped",
+    )
+    used = {**ledger.used, tenant: msgspec.structs.replace(use, leaving=leaving)}
+    return msgspec.structs.replace(ledger, used=used)
 
 
 def grant_refusal(

@@ -162,3 +162,9 @@ def invariant(condition: object, message: str, story: tuple[str, ...] = ()) -> N
 def unreachable(message: str) -> NoReturn:
     """Marks a branch that no input may reach."""
     raise InvariantBroken(message)
+
+
+def invalid_option(option: str, value: str, rule: str) -> Invalid:
+    """The error of an option of a command line, with the rule that its value breaks."""
+    error = FieldError(option, value[:80], rule)
+    return Invalid(str(error), (error,))

@@ -9,6 +9,8 @@ clocks may run wrong by up to `drift_ppm`, in opposite directions.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from holdfast.model.errors import FieldError, Invalid
@@ -93,6 +95,8 @@ class HeldTimes(msgspec.Struct, frozen=True, omit_defaults=True):
     number: int = 0
 
 
+# A plane has few timings, and each renewal and look at a node asks for the same ones.
+@lru_cache(maxsize=64)
 def greatest_timing(timing: FenceTiming, *others: FenceTiming) -> FenceTiming:
     """The maximum of each time over all timings, with a fence wait that covers them."""
     after = timing
@@ -108,6 +112,7 @@ def greatest_timing(timing: FenceTiming, *others: FenceTiming) -> FenceTiming:
     )
 
 
+@lru_cache(maxsize=64)
 def limit_timing(timing: FenceTiming, held: FenceTiming | None) -> FenceTiming:
     """The timing that an agent may receive, limited by its node's timing record."""
     if held is None:

@@ -27,6 +27,13 @@ from holdfast.model.kinds.node import NodePhase
 # An agent reports progress on at most this much work; more is in progress only briefly.
 NOTES_MAX = 32
 
+# For how long a zone of which most nodes are silent is held back: a setting of the plane. With the
+# fence afterwards, work that fell silent with its zone is replaced within 300 seconds. It is longer
+# than a server takes to restart.
+ZONE_SILENCE_MAX_MS = 90_000
+# A shorter wait would be over before all nodes of a zone count as silent.
+ZONE_SILENCE_LEAST_MS, ZONE_SILENCE_MOST_MS = 1_000, 86_400_000
+
 
 class WorkProgress(StrEnum):
     """An agent's progress on work whose status does not show it yet."""
@@ -52,13 +59,53 @@ class ProgressNotes(msgspec.Struct, frozen=True, omit_defaults=True):
     more: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
 
 
+# An agent sends samples of at most this much work, the largest first; the sums include the rest.
+SAMPLES_MAX = 256
+_Amount = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
+
+
+class ReplicaUse(msgspec.Struct, frozen=True, gc=False):
+    """What one replica used when it was last sampled: thousandths of a CPU, and bytes."""
+
+    uid: Annotated[str, Meta(max_length=63)]
+    cpu_milli: _Amount
+    memory_bytes: _Amount
+
+
+class NodeUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the work of a node used when it was last sampled.
+
+    cpu_milli, memory_bytes: of all work together.
+    source: where it was read: cgroup-v1, cgroup-v2 or proc, for memory.
+    replicas: of single replicas; `more` counts those that are left out.
+    """
+
+    cpu_milli: _Amount
+    memory_bytes: _Amount
+    source: Annotated[str, Meta(max_length=63)] = ""
+    replicas: Annotated[tuple[ReplicaUse, ...], Meta(max_length=SAMPLES_MAX)] = ()
+    more: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+
+
+class SeenUse(msgspec.Struct, frozen=True, gc=False):
+    """The last sample of a node's work as a server knows it."""
+
+    age_ms: int
+    cpu_milli: int
+    memory_bytes: int
+
+
 class Renew(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An agent renews its node, in this incarnation, so that its work may run on."""
+    """An agent renews its node, in this incarnation, so that its work may run on.
+
+    `use` is a new sample of what its work uses, if there is one; no component decides by it.
+    """
 
     node: str
     uid: str
     incarnation: int
     said: ProgressNotes = ProgressNotes()
+    use: NodeUse | None = None
 
 
 class Renewed(msgspec.Struct, frozen=True):
@@ -89,7 +136,12 @@ class Renewed(msgspec.Struct, frozen=True):
 
 
 class HeartbeatQuery(msgspec.Struct, frozen=True, gc=False):
-    """Asks a server for its heartbeat report. From controller:nodes and the other servers."""
+    """Asks a server for its heartbeat report. From controller:nodes and the other servers.
+
+    node: of this node also what single replicas use, if this server itself received its samples.
+    """
+
+    node: str = ""
 
 
 class ServerLease(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -127,7 +179,8 @@ class ServerRoster(msgspec.Struct, frozen=True):
 class ServerReport(msgspec.Struct, frozen=True):
     """States that a report includes one server's heartbeats: their age, and how long it listens.
 
-    The absence of a node from a report means something only for servers that are included.
+    The absence of a node from a report means something only for servers that are included. `heard`
+    is how many nodes renewed at this server itself of late.
     """
 
     server: str
@@ -135,6 +188,7 @@ class ServerReport(msgspec.Struct, frozen=True):
     age_ms: int
     listening_ms: int
     timing: FenceTiming
+    heard: int = 0
 
 
 class HeartbeatReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -142,6 +196,9 @@ class HeartbeatReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `said` holds the progress notes of agents that sent any. `words` are the reports of the other
     servers that are included; `life` distinguishes this process from earlier ones of its name.
+    `used` is what the work of each node used, `replicas` that of single replicas of one node.
+    `heard` is how many nodes renewed at this server itself of late. `zone_silence_max_ms` is the
+    plane's setting.
     """
 
     server: str
@@ -152,10 +209,14 @@ class HeartbeatReport(msgspec.Struct, frozen=True, omit_defaults=True):
     life: str = ""
     words: tuple[ServerReport, ...] = ()
     roster: ServerRoster | None = None
+    used: dict[str, SeenUse] = {}
+    replicas: tuple[ReplicaUse, ...] = ()
+    heard: int = 0
+    zone_silence_max_ms: int = ZONE_SILENCE_MAX_MS
 
     def all_words(self) -> tuple[ServerReport, ...]:
         """The reports of all included servers, its own first."""
-        own = ServerReport(self.server, self.life, 0, self.listening_ms, self.timing)
+        own = ServerReport(self.server, self.life, 0, self.listening_ms, self.timing, self.heard)
         return (own, *self.words)
 
 

@@ -6,8 +6,9 @@ one kind is one range. Names cannot contain `/`, so every key is unambiguous.
 
 from __future__ import annotations
 
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.meta import Object
-from holdfast.model.registry import Kind, kind_of
+from holdfast.model.registry import kind_of
 
 OBJECTS = "objects/"
 LEDGERS = "ledgers/"

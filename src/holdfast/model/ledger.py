@@ -25,6 +25,8 @@ from holdfast.model.quantity import MILLI, Resource, capacity, demand
 
 # The replica slots of a node that does not state them; the default of Kubernetes.
 REPLICAS_PER_NODE = 110
+# The part of the memory of a node that is not overcommitted.
+MEMORY_HEADROOM_PERCENT = 10
 # A workload has at most this many pages of ordinals, so one transaction can delete all of them.
 PLACES_PAGES = 64
 PLACES_PER_PAGE = 1_024
@@ -100,6 +102,10 @@ class NodeLedger(Part, frozen=True):
     quarantined: bool = False
     port_share: PortShare | None = None
     tenants: Amounts = {}
+    # What is really there of a resource, where more than that is allocatable.
+    firm: Amounts = {}
+    # The part of `used` that recovery reservations hold.
+    recovery: Amounts = {}
 
     def offers(self, port: str) -> bool:
         """Whether a fixed port such as TCP/80 belongs to this node, in use or not."""
@@ -108,10 +114,24 @@ class NodeLedger(Part, frozen=True):
     def free(self, resource: str, holder: str = "") -> int:
         """What `holder` may still take of a resource, after what is promised to others."""
         rest = self.allocatable.get(resource, 0) - self.used.get(resource, 0)
+        if self.firm and self.recovery:
+            rest -= self._undiluted(resource)
         if not self.promised:
             return rest
         others = sum(a.get(resource, 0) for who, a in self.promised.items() if who != holder)
         return rest - max(0, others - self.leaving.get(resource, 0))
+
+    def _undiluted(self, resource: str) -> int:
+        """What an overcommitted node does not allocate, because it is reserved for recovery.
+
+        A recovery reservation holds its full amount of what is there. Only the rest is
+        overcommitted: others may use (there - held) * allocatable / there.
+        """
+        there, held = self.firm.get(resource, 0), self.recovery.get(resource, 0)
+        if not there or not held:
+            return 0
+        beyond = self.allocatable.get(resource, 0) - there
+        return -(-held * beyond // there)
 
 
 class TenantLimits(Part, frozen=True):
@@ -130,12 +150,14 @@ class TenantUse(Part, frozen=True):
     """The charges of a tenant, by capacity class, and again by priority class.
 
     A priority class is counted even without a budget: a budget that is set later must include the
-    existing charges.
+    existing charges. `leaving` is the part of `hard` that is being given back: what
+    the work still holds that was stopped by a preemption or a reclaim.
     """
 
     hard: Amounts = {}
     reclaimable: Amounts = {}
     classes: dict[str, Amounts] = {}
+    leaving: Amounts = {}
 
 
 class QuotaLedger(Part, frozen=True):
@@ -249,15 +271,45 @@ def gate_of(node: Node) -> NodeGate:
     )
 
 
-def allocatable_of(node: Node) -> Amounts:
-    """The allocatable amounts: capacity less what the system reserves, times the overcommit."""
+def physical_of(node: Node) -> Amounts:
+    """The amounts that are there for work: capacity less what the system reserves."""
     total = {Resource.REPLICAS.value: REPLICAS_PER_NODE}
     for resource, value in node.spec.capacity.items():
         # What is reserved is a demand: rounded up, or the fraction would be allocated to work.
         kept = demand(resource, node.spec.reserved.get(resource, 0))
-        percent = node.spec.overcommit.get(resource, 100)
-        total[resource] = max(0, capacity(resource, value) - kept) * percent // 100
+        total[resource] = max(0, capacity(resource, value) - kept)
     return total
+
+
+def overcommitted(resource: str, there: int, percent: int) -> int:
+    """What may be allocated of this amount under an overcommit.
+
+    Work that lacks memory is killed, so a tenth of the memory is headroom: the factor applies to
+    the rest, and one that gains less than the headroom changes nothing.
+    """
+    if resource == Resource.MEMORY and percent > 100:
+        headroom = -(-there * MEMORY_HEADROOM_PERCENT // 100)
+        return max(there, (there - headroom) * percent // 100)
+    return there * percent // 100
+
+
+def allocatable_of(node: Node) -> Amounts:
+    """The allocatable amounts of a node: the only place where an overcommit is applied."""
+    percents = node.spec.overcommit
+    return {
+        resource: overcommitted(resource, there, percents.get(resource, 100))
+        for resource, there in physical_of(node).items()
+    }
+
+
+def firm_of(node: Node) -> Amounts:
+    """What is there of the resources of which more than that is allocatable."""
+    allocatable = allocatable_of(node)
+    return {
+        resource: there
+        for resource, there in physical_of(node).items()
+        if allocatable[resource] > there
+    }
 
 
 def mirror_node(node: Node, ledger: NodeLedger | None) -> NodeLedger:
@@ -285,6 +337,7 @@ def mirror_node(node: Node, ledger: NodeLedger | None) -> NodeLedger:
         before,
         gate=gate_of(node),
         allocatable=allocatable_of(node),
+        firm=firm_of(node),
         devices=devices,
         port_share=node.spec.port_share,
     )

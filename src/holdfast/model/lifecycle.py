@@ -43,34 +43,43 @@ class Stage(StrEnum):
 
 
 STAGES = tuple(Stage)
+# The stages of work that can do its job.
+READY_STAGES = (Stage.READY, Stage.SERVING)
 
 
 class Actor(StrEnum):
     """Who proposes a transition.
 
+    For each controller here, `correct/all_controllers.py` finds the class of its name.
     AGENT means the agent of the node that the replica is bound to, in the same incarnation.
     `model/installations.py` has the rules for work that outlived its incarnation.
     """
 
     SCHEDULER = "scheduler"
     WORKLOAD = "controller:workload"
-    ROLLOUT = "controller:rollout"
-    DRAIN = "controller:drain"
     NODES = "controller:nodes"
     REPAIR = "controller:repair"
     STATUS = "controller:status"
     ENDPOINTS = "controller:endpoints"
+    DRAIN = "controller:drain"
     RESERVES = "controller:reserves"
+    GARBAGE = "controller:garbage"
+    ROLLOUT = "controller:rollout"
+    EVENTS = "controller:events"
     AUTOSCALE = "controller:autoscale"
     POLICY = "controller:policy"
     QUOTA = "controller:quota"
-    GARBAGE = "controller:garbage"
-    EVENTS = "controller:events"
     REVIEW = "controller:review"
     AGENT = "agent"
     USER = "user"
     OPERATOR = "operator"
     AUTHORITY = "authority"
+
+
+CONTROLLER_SCOPE = "controller:"
+CONTROLLERS = tuple(actor for actor in Actor if actor.value.startswith(CONTROLLER_SCOPE))
+# They own fields and conditions that nothing writes yet: their controllers are to come.
+PLANNED = (Actor.AUTOSCALE, Actor.POLICY, Actor.REVIEW)
 
 
 class Cause(StrEnum):
@@ -80,10 +89,12 @@ class Cause(StrEnum):
     DELETED = "Deleted"
     ROLLOUT = "Rollout"
     DRAIN = "Drain"
+    TAINT = "Taint"
     PREEMPTION = "Preemption"
     REPAIR = "Repair"
     DEADLINE = "Deadline"
     USER_DELETE = "UserDelete"
+    RECLAIM = "Reclaim"
 
 
 CAUSE_OWNER: dict[Cause, Actor] = {
@@ -91,11 +102,17 @@ CAUSE_OWNER: dict[Cause, Actor] = {
     Cause.DELETED: Actor.WORKLOAD,
     Cause.ROLLOUT: Actor.ROLLOUT,
     Cause.DRAIN: Actor.DRAIN,
+    Cause.TAINT: Actor.DRAIN,
     Cause.PREEMPTION: Actor.SCHEDULER,
     Cause.REPAIR: Actor.REPAIR,
     Cause.DEADLINE: Actor.WORKLOAD,
     Cause.USER_DELETE: Actor.USER,
+    Cause.RECLAIM: Actor.QUOTA,
 }
+
+# These stop committed work because its tenant has borrowed what it holds. What stops for one of
+# them is given back already, and nothing more is taken for the same debt.
+TAKES_BACK = (Cause.PREEMPTION, Cause.RECLAIM)
 
 # The actors that may stop running work. All use one request, Evict, with the disruption ledger in
 # the transaction.
@@ -252,9 +269,22 @@ TRANSITIONS: tuple[Transition, ...] = (
     ),
 )
 
+# The actors that use the request Move; the other transitions have requests of their own.
+_OWN_REQUEST = (State.PENDING, State.RESERVED, State.BOUND, State.STOPPING)
+MOVERS = tuple(
+    dict.fromkeys(
+        actor
+        for row in TRANSITIONS
+        if row.source is not None and row.target not in _OWN_REQUEST
+        for actor in row.actors
+    )
+)
+
 _BY_MOVE = {(row.source, row.target): row for row in TRANSITIONS}
 
 TERMINAL = frozenset({State.RELEASED})
+# The states of work that has ended, or was told to, and whose place is not free yet.
+ENDING = (State.FAILED, State.SUCCEEDED, State.STOPPING)
 # In these states the replica's resources are charged to its node and tenant.
 CHARGED = frozenset(
     {

@@ -13,13 +13,35 @@ prefix of them. Bodies are immutable values: the simulator passes them on withou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from holdfast.model.access.identity import Identity
+from holdfast.model.audit.journal_protocol import Appended, Ready
+from holdfast.model.errors import HoldfastError
+from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, Renew, Renewed
+from holdfast.model.read_requests import Get, GetResult, Reach
+from holdfast.model.requests import Forward, Request, TermRequest, Verdict
 from holdfast.model.time import Instant
-from holdfast.model.transaction import Transaction
+from holdfast.model.transaction import Batch, Fate, Outcome, Page, Transaction
+
+# What one machine may ask another, and what may come back: from a machine, from the store, from the
+# journal of the audit, or an error as a value. A `Reach` is answered with a revision.
+Question = Request | Forward | TermRequest | Renew | HeartbeatQuery | Get | Reach
+Reply = (
+    Verdict
+    | Renewed
+    | HeartbeatReport
+    | GetResult
+    | int
+    | Outcome
+    | Page
+    | Fate
+    | Ready
+    | Appended
+    | HoldfastError
+)
 
 
 class Rng(Protocol):
@@ -67,7 +89,7 @@ class Asked(msgspec.Struct, frozen=True):
 
     call: int
     sender: str | Identity
-    body: Any
+    body: Question
 
 
 class Withdrawn(msgspec.Struct, frozen=True, gc=False):
@@ -84,25 +106,28 @@ class Answered(msgspec.Struct, frozen=True):
     """
 
     call: int
-    body: Any
+    body: Reply
 
 
 class Changed(msgspec.Struct, frozen=True):
     """A watch on the store delivered changes.
 
-    The body is a `store.contract.Batch`, or Expired as a value, after which the watch is closed.
+    After an error, such as Expired, the watch is closed.
     """
 
     watch: int
-    body: Any
+    body: Batch | HoldfastError
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """A client opened a stream to this machine. `Push` feeds it until `Left` or `End`."""
+    """A client opened a stream to this machine. `Push` feeds it until `Left` or `End`.
+
+    The items of a stream are the matter of its two ends, so no union lists them here.
+    """
 
     stream: int
     sender: str | Identity
-    body: Any
+    body: object
 
 
 class Left(msgspec.Struct, frozen=True, gc=False):
@@ -128,14 +153,14 @@ class Pushed(msgspec.Struct, frozen=True):
     """
 
     stream: int
-    body: Any
+    body: object
 
 
 class Ended(msgspec.Struct, frozen=True):
     """One of its own `Open` streams ended. `body` is the server's last item, or an error."""
 
     stream: int
-    body: Any
+    body: object
 
 
 # Effects: what to do, in the imperative. ----------------------------------------------------------
@@ -160,7 +185,7 @@ class Ask(msgspec.Struct, frozen=True):
 
     call: int
     to: str
-    body: Any
+    body: Question
     timeout_ms: int
     sender: str = ""
 
@@ -169,7 +194,7 @@ class Answer(msgspec.Struct, frozen=True):
     """Answer the `Asked` of this number."""
 
     call: int
-    body: Any
+    body: Reply
 
 
 class Txn(msgspec.Struct, frozen=True):
@@ -220,7 +245,7 @@ class Open(msgspec.Struct, frozen=True):
 
     stream: int
     to: str
-    body: Any
+    body: object
 
 
 class Leave(msgspec.Struct, frozen=True, gc=False):
@@ -233,14 +258,14 @@ class Push(msgspec.Struct, frozen=True):
     """Send an item to the `Opened` stream of this number; dropped silently if that is gone."""
 
     stream: int
-    body: Any
+    body: object
 
 
 class End(msgspec.Struct, frozen=True):
     """Close the `Opened` stream of this number after all pushed items are sent."""
 
     stream: int
-    body: Any = None
+    body: object = None
 
 
 class Persist(msgspec.Struct, frozen=True, gc=False):
@@ -257,12 +282,55 @@ class ArchiveRecord(msgspec.Struct, frozen=True, gc=False):
     machine waits for them.
     """
 
-    body: Any
+    body: msgspec.Struct
 
 
-class Machine(Protocol):
-    """Pure: only `step` changes it, and `step` never suspends."""
+Stimulus = (
+    Started
+    | Woken
+    | Asked
+    | Withdrawn
+    | Answered
+    | Changed
+    | Opened
+    | Left
+    | Taken
+    | Pushed
+    | Ended
+)
+Effect = (
+    Wake
+    | Ask
+    | Answer
+    | Txn
+    | Range
+    | FateOf
+    | Watch
+    | Unwatch
+    | Open
+    | Leave
+    | Push
+    | End
+    | Persist
+    | ArchiveRecord
+)
+Effects = list[Effect]
 
-    def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+S_contra = TypeVar("S_contra", contravariant=True)
+E_co = TypeVar("E_co", covariant=True)
+
+
+class Machine(Protocol[S_contra, E_co]):
+    """Pure: only `step` changes it, and `step` never suspends.
+
+    `S_contra` are the stimuli that it takes: `Stimulus`, and those of its own protocol with its
+    shell, such as an agent's with its runtime. `E_co` are its effects likewise.
+    """
+
+    def step(self, stimulus: S_contra, now: Instant) -> Sequence[E_co]:
         """Process one stimulus and return the effects to perform, in order."""
         ...
+
+
+# For a shell, which runs machines of every protocol.
+AnyMachine = Machine[Any, Any]

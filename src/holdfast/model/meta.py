@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -38,6 +38,10 @@ Timestamp = Annotated[datetime, Meta(tz=True)]
 class Part(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """Any struct inside an object."""
 
+    # The wire names that identify it in a list of its kind, which is then merged as a map
+    # (`encoding/list_maps.py`). A key is required or has a default.
+    list_keys: ClassVar[tuple[str, ...]] = ()
+
 
 class OwnerReference(Part, frozen=True):
     """The object this one belongs to and goes away with.
@@ -49,6 +53,8 @@ class OwnerReference(Part, frozen=True):
     controller: whether the owner is the one that manages this object.
     block_owner_deletion: whether foreground deletion of the owner waits for this object.
     """
+
+    list_keys = ("uid",)
 
     api_version: str
     kind: str
@@ -153,12 +159,26 @@ class Condition(Part, frozen=True):
     message: a sentence for users.
     """
 
+    list_keys = ("type",)
+
     type: str
     status: ConditionStatus
     observed_generation: Revision = 0
     last_transition_time: Timestamp | None = None
     reason: str = ""
     message: str = ""
+
+
+# The finalizers that keep a deleted object until its controller has done its part. The commit adds
+# them, and only their controllers may remove them.
+#
+# Of owners that are deleted after, or without, what they own.
+FOREGROUND_FINALIZER = "foregroundDeletion"
+ORPHAN_FINALIZER = "orphan"
+# Of workloads, until all replicas are released.
+REPLICAS_FINALIZER = "holdfast.dev/replicas"
+# Of tenants, until all their objects are gone.
+CONTENTS_FINALIZER = "holdfast.dev/contents"
 
 
 class Object(msgspec.Struct, frozen=True, gc=False, rename="camel", tag_field="kind"):
@@ -181,6 +201,21 @@ class Object(msgspec.Struct, frozen=True, gc=False, rename="camel", tag_field="k
 
 
 AnyObject = TypeVar("AnyObject", bound=Object)
+
+
+def spec_of(obj: Object | None) -> Any:
+    """The spec of an object of any kind; None if there is no object, or its kind has no spec."""
+    return getattr(obj, "spec", None)
+
+
+def status_of(obj: Object) -> Any:
+    """The status of an object of any kind; None if its kind has none."""
+    return getattr(obj, "status", None)
+
+
+def conditions_of(obj: Object) -> tuple[Condition, ...] | None:
+    """The conditions of an object of any kind; None if its kind has none."""
+    return getattr(status_of(obj), "conditions", None)
 
 
 def with_condition(

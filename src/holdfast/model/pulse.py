@@ -13,16 +13,21 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from holdfast.model.plane import Plane
+
 # Everything that others send is bounded: far more beats than there are controllers, the longest
 # names.
 BEATS_MAX = 64
 # The bounds of a backlog: pairs of tenant and reason, priority classes, zones of pools by resource.
 WAITS_MAX, AGES_MAX, ROOMS_MAX = 1_000, 256, 1_000
+# Tenants with fairness figures.
+STANDINGS_MAX = 1_000
 # Entries beyond a bound are counted together under this name.
 OTHERS = "(others)"
 _Name = Annotated[str, Meta(min_length=1, max_length=253)]
 _Label = Annotated[str, Meta(max_length=253)]
 _Number = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
+_Part = Annotated[float, Meta(ge=0.0, le=1e6)]
 _Sentence = Annotated[str, Meta(max_length=1_024)]
 
 
@@ -48,17 +53,54 @@ class FreeCapacity(msgspec.Struct, frozen=True):
     fragments: _Number
 
 
+class TenantStanding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The fairness figures of a tenant, as parts of the plane; see `model/fairness.py`.
+
+    remembered: its decayed average share.
+    lapsed_ms: how long it has been owed more than the tolerance; 0 if it is not.
+    settle_by_ms: the wall time by which such a debt is settled.
+    """
+
+    tenant: _Name
+    share: _Part
+    entitlement: _Part
+    remembered: _Part = 0.0
+    lapsed_ms: _Number = 0
+    settle_by_ms: _Number = 0
+
+
+class PreemptionCount(msgspec.Struct, frozen=True):
+    """How often preemptions for work of a priority class ended in some way.
+
+    outcome: Made (the place is free for it), Refused by the commit, or GivenUp.
+    """
+
+    priority_class: _Name
+    outcome: _Name
+    number: _Number
+
+
 class Backlog(msgspec.Struct, frozen=True):
     """The pending replicas of a scheduler, and the free capacity.
 
     `propose/queue/scheduling_queue.py` computes it.
 
     oldest_ms: how long the oldest replica of each priority class has waited.
+    estimates: how many jobs with an estimated start were placed since the scheduler began.
+    estimate_error_ms: by how much their first estimates were wrong together.
+    fairness: the figures of the tenants of its share, the largest debts first.
+    preemptions: since the scheduler started, as `in_turn`: how many of them stopped work of a
+        workload that had stopped the preemptor's own.
     """
 
     waits: Annotated[tuple[PendingCount, ...], Meta(max_length=2 * WAITS_MAX)] = ()
     oldest_ms: Annotated[dict[_Name, _Number], Meta(max_length=AGES_MAX)] = {}
     rooms: Annotated[tuple[FreeCapacity, ...], Meta(max_length=ROOMS_MAX)] = ()
+    estimates: _Number = 0
+    estimate_error_ms: _Number = 0
+    fairness: Annotated[tuple[TenantStanding, ...], Meta(max_length=STANDINGS_MAX)] = ()
+    preemptions: Annotated[tuple[PreemptionCount, ...], Meta(max_length=3 * AGES_MAX)] = ()
+    in_turn: _Number = 0
 
 
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -118,8 +160,11 @@ class ReceivedPulse(msgspec.Struct, frozen=True):
 
 
 class Pulses(msgspec.Struct, frozen=True):
-    """The recent pulses that a server received, and how long it has been listening."""
+    """The recent pulses that a server received, how long it has been listening, and the plane that
+    it serves; an older server does not say which.
+    """
 
     server: str
     listening_ms: int
     felt: tuple[ReceivedPulse, ...] = ()
+    plane: Plane | None = None

@@ -8,25 +8,34 @@ of performed again.
 
 Fields at their defaults are not encoded, so a request has the same encoding in a version with an
 additional field.
+
+Each request declares what others need to know of its type. The permissions of its sender, the
+built-in roles, visibility, the shares of tenants, flow control, the paths and encodings on the wire
+and the audit are derived from that; its handler in `commit/` declares the rest, what it compares
+and who decides (`commit/request_steps.py`).
 """
 
 from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar, TypeGuard, get_args
 
 import msgspec
 
 from holdfast.model.access.identity import Identity
+from holdfast.model.access.rights import Permission
 from holdfast.model.fence import HeldTimes
+from holdfast.model.kinds.lease import lease_name
 from holdfast.model.kinds.node import Node
-from holdfast.model.kinds.replica import DeviceShare, Pending, Process
-from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
-from holdfast.model.lifecycle import Cause, Stage, State
+from holdfast.model.kinds.replica import DeviceShare, Pending, Process, Replica
+from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner, reservation_name
+from holdfast.model.lifecycle import CONTROLLERS, EVICTORS, MOVERS, Actor, Cause, Stage, State
 from holdfast.model.meta import Object
 from holdfast.model.quarantine import Quarantined
+from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Refusal
+from holdfast.model.registry import kind_of
 
 
 class Term(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -45,13 +54,96 @@ class Target(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     number: int
 
 
-class Bind(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Bind a pending or reserved replica to a node.
+def target(replica: Replica) -> Target:
+    """The target of a request: this replica, at the transition number that the caller saw."""
+    return Target(
+        replica.namespace, replica.name, replica.metadata.uid, replica.status.transition_number
+    )
 
-    If `devices` is None, the commit chooses them.
+
+class Declared(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a type of request declares beside its fields.
+
+    senders: the actors whose built-in roles permit it, and OPERATOR or USER if people may send it.
+    needs: the permission of its sender; None if the request names its verb and resource itself.
+    is_lifeline: running work depends on it: it goes first under overload, in a call of its own.
+    is_recorded: whether the audit has an entry for it, under the name of its type.
+    operation: the sender's own id of what it does, a field in most; "" here where it needs none.
+    creates_subject: whether its subject exists once it has taken effect, and perhaps not before. A
+        snapshot without such an object has not caught up; without any other it may have, since the
+        object may be gone since.
     """
 
+    # The first two have no default: a request without them fails the import of the built-in roles.
+    senders: ClassVar[tuple[Actor, ...]]
+    needs: ClassVar[Permission | None]
+    is_lifeline: ClassVar[bool] = False
+    is_recorded: ClassVar[bool] = True
+    creates_subject: ClassVar[bool] = False
+
+    def subject(self) -> Get | None:
+        """The read of the one object that it changes and that remembers its operation, if any."""
+        return None
+
+    def permissions(self) -> tuple[Permission, ...]:
+        """All permissions that its sender must have: one for each thing that it does."""
+        return () if self.needs is None else (self.needs,)
+
+
+class TypedRequest(Declared, frozen=True, tag=True):
+    """A request that components send as it is, tagged with the name of its type."""
+
+    needs: ClassVar[Permission]
+
+    def _permission(self, namespace: str, name: str = "") -> Permission:
+        needs = self.needs
+        return Permission(needs.verb, needs.resource, needs.subresource, namespace, name)
+
+
+class ReplicaRequest(TypedRequest, frozen=True):
+    """A request about one replica, which an agent may send only if it sees the replica."""
+
     target: Target
+
+    def subject(self) -> Get:
+        return Get("replicas", self.target.name, self.target.namespace)
+
+    def permissions(self) -> tuple[Permission, ...]:
+        return (self._permission(self.target.namespace, self.target.name),)
+
+
+class ReservationRequest(TypedRequest, frozen=True):
+    """A request about one reservation."""
+
+    namespace: str
+    reservation: str
+    uid: str
+
+    def subject(self) -> Get:
+        return Get("reservations", self.reservation, self.namespace)
+
+    def permissions(self) -> tuple[Permission, ...]:
+        return (self._permission(self.namespace, self.reservation),)
+
+
+class LeaseRequest(TypedRequest, frozen=True):
+    """A request of a process about the lease of its scope."""
+
+    senders = (Actor.SCHEDULER, Actor.AUTHORITY, *CONTROLLERS)
+    needs = Permission("update", "leases")
+    is_lifeline = True
+
+
+class Bind(ReplicaRequest, frozen=True):
+    """Bind a pending or reserved replica to a node.
+
+    If `devices` is None, the commit chooses them. `node_revision` is the last write of the node
+    that the proposal saw.
+    """
+
+    senders = (Actor.SCHEDULER,)
+    needs = Permission("create", "replicas", "binding")
+
     node: str
     node_uid: str
     term: Term
@@ -62,19 +154,31 @@ class Bind(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     snapshot_age_ms: int = 0
     reservation: str = ""
     deadline: datetime | None = None
+    node_revision: int = 0
 
 
-class BindTogether(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class BindTogether(TypedRequest, frozen=True):
     """Bind all of these or none, in one transaction."""
+
+    senders = (Actor.SCHEDULER,)
+    needs = Permission("create", "replicas", "binding")
 
     binds: tuple[Bind, ...]
     operation: str = ""
 
+    def subject(self) -> Get | None:
+        return self.binds[0].subject() if self.binds else None
 
-class Reserve(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    def permissions(self) -> tuple[Permission, ...]:
+        return tuple(permission for bind in self.binds for permission in bind.permissions())
+
+
+class Reserve(ReplicaRequest, frozen=True):
     """Reserve a place for a pending replica until a deadline: Pending to Reserved."""
 
-    target: Target
+    senders = (Actor.SCHEDULER,)
+    needs = Permission("create", "replicas", "reservation")
+
     node: str
     node_uid: str
     term: Term
@@ -86,21 +190,27 @@ class Reserve(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     snapshot_age_ms: int = 0
 
 
-class Unreserve(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class Unreserve(ReplicaRequest, frozen=True):
     """Release a reserved place: Reserved to Pending."""
 
-    target: Target
+    senders = (Actor.SCHEDULER, Actor.REPAIR)
+    needs = Permission("delete", "replicas", "reservation")
+
     reason: str
     term: Term | None = None
     operation: str = ""
 
 
-class HoldCapacity(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class HoldCapacity(TypedRequest, frozen=True):
     """Hold capacity for an owner and an intent, without a specific replica: recovery, gangs.
 
     controller:reserves may repeat it for a recovery: then the reservation holds exactly these open
     claims from now on, until the later deadline.
     """
+
+    senders = (Actor.SCHEDULER, Actor.RESERVES)
+    needs = Permission("create", "reservations")
+    creates_subject = True
 
     namespace: str
     owner: ReservationOwner
@@ -111,35 +221,43 @@ class HoldCapacity(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     min_available: int = 0
     operation: str = ""
 
+    def subject(self) -> Get:
+        return Get("reservations", reservation_name(self.owner.name, self.intent), self.namespace)
 
-class CommitGang(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    def permissions(self) -> tuple[Permission, ...]:
+        return (self._permission(self.namespace),)
+
+
+class CommitGang(ReservationRequest, frozen=True):
     """Commit a gang whose members all have places, so that they can be bound."""
 
-    namespace: str
-    reservation: str
-    uid: str
+    senders = (Actor.SCHEDULER,)
+    needs = Permission("update", "reservations")
+
     term: Term
     operation: str = ""
 
 
-class DropReservation(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class DropReservation(ReservationRequest, frozen=True):
     """Release everything that a reservation still holds."""
 
-    namespace: str
-    reservation: str
-    uid: str
+    senders = (Actor.SCHEDULER, Actor.REPAIR, Actor.RESERVES, Actor.GARBAGE)
+    needs = Permission("delete", "reservations")
+
     reason: str
     term: Term | None = None
     operation: str = ""
 
 
-class Evict(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class Evict(ReplicaRequest, frozen=True):
     """Stop running work on purpose, for one of the causes, inside its disruption budget.
 
     With `idle` only if it is not ready at the commit, whatever the caller has seen.
     """
 
-    target: Target
+    senders = (*EVICTORS, Actor.OPERATOR)
+    needs = Permission("create", "replicas", "eviction")
+
     cause: Cause
     evidence: str = ""
     term: Term | None = None
@@ -147,10 +265,12 @@ class Evict(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     idle: bool = False
 
 
-class StopAndReserve(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class StopAndReserve(ReplicaRequest, frozen=True):
     """The first half of a preemption: stop the victims and promise their place, atomically."""
 
-    target: Target
+    senders = (Actor.SCHEDULER,)
+    needs = Permission("create", "replicas", "reservation")
+
     node: str
     node_uid: str
     victims: tuple[Target, ...]
@@ -160,8 +280,15 @@ class StopAndReserve(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     snapshot_age_ms: int = 0
     operation: str = ""
 
+    def permissions(self) -> tuple[Permission, ...]:
+        stops = (
+            Permission("create", "replicas", "eviction", victim.namespace, victim.name)
+            for victim in self.victims
+        )
+        return (self._permission(self.target.namespace, self.target.name), *stops)
 
-class Move(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+
+class Move(ReplicaRequest, frozen=True):
     """Any other transition of the lifecycle table.
 
     `incarnation` is the incarnation of the reporting agent's node, and `installation` the id of its
@@ -169,7 +296,9 @@ class Move(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     operator's reason.
     """
 
-    target: Target
+    senders = MOVERS
+    needs = Permission("update", "replicas", "state")
+
     to: State
     reason: str = ""
     evidence: str = ""
@@ -182,14 +311,16 @@ class Move(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     installation: str = ""
 
 
-class ReportStage(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class ReportStage(ReplicaRequest, frozen=True):
     """Progress without a change of ownership: queued, starting, ready, serving.
 
     `version` is the resourceVersion of the replica that the report rests on: a replica may become
     ready more than once, and a delayed copy must not report it again.
     """
 
-    target: Target
+    senders = (Actor.AGENT, Actor.SCHEDULER, Actor.ENDPOINTS)
+    needs = Permission("update", "replicas", "stage")
+
     stage: Stage
     incarnation: int | None = None
     process: Process | None = None
@@ -198,17 +329,19 @@ class ReportStage(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     term: Term | None = None
 
 
-class ReportPending(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class ReportPending(ReplicaRequest, frozen=True):
     """The scheduler reports why a replica waits, for the replica at this resourceVersion."""
 
-    target: Target
+    senders = (Actor.SCHEDULER,)
+    needs = Permission("update", "replicas", "pending")
+
     pending: Pending
     operation: str = ""
     version: str = ""
     term: Term | None = None
 
 
-class RegisterNode(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class RegisterNode(TypedRequest, frozen=True):
     """An agent registers its node: the machine and, after a fence, the work that still runs on it.
 
     The node's metadata holds the uid and the resourceVersion that the agent has seen; both are
@@ -216,10 +349,19 @@ class RegisterNode(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     changed.
     """
 
+    senders = (Actor.AGENT,)
+    needs = Permission("create", "nodes", "registration")
+
     node: Node
     running: tuple[str, ...] = ()
     operation: str = ""
     holds: HeldTimes | None = None
+
+    def subject(self) -> Get:
+        return Get("nodes", self.node.name)
+
+    def permissions(self) -> tuple[Permission, ...]:
+        return (self._permission("", self.node.name),)
 
 
 class NodeAction(StrEnum):
@@ -233,13 +375,18 @@ class NodeAction(StrEnum):
     LOSE = "Lose"
 
 
-class JudgeNode(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class JudgeNode(TypedRequest, frozen=True):
     """Change the phase of a node. Clearing and fencing name the number of the mark.
 
     `waited_ms` is how long a fence waited since the mark was seen; None means the time that the
     servers' own settings require. `version` is the resourceVersion of the node that the decision
-    rests on: any later change, such as a renewed contact, makes the request void.
+    rests on: any later change, such as a renewed contact, makes the request void. `approval` is the
+    override that allows it although most of the node's zone is silent, if that is the reason.
     """
+
+    senders = (Actor.NODES,)
+    needs = Permission("update", "nodes", "phase")
+    is_lifeline = True
 
     node: str
     uid: str
@@ -250,9 +397,16 @@ class JudgeNode(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     operation: str = ""
     waited_ms: int | None = None
     version: str = ""
+    approval: str = ""
+
+    def subject(self) -> Get:
+        return Get("nodes", self.node)
+
+    def permissions(self) -> tuple[Permission, ...]:
+        return (self._permission("", self.node),)
 
 
-class AcquireLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class AcquireLease(LeaseRequest, frozen=True):
     """Take a lease that is free, or was not renewed for its duration by the caller's own clock.
 
     `seen_epoch` and `seen_renewals` are those of the lease that the caller saw, held or free; zero
@@ -269,13 +423,18 @@ class AcquireLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     address: str = ""
     version: str = ""
 
+    def subject(self) -> Get:
+        return Get("leases", lease_name(self.scope))
 
-class RenewLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+
+class RenewLease(LeaseRequest, frozen=True):
     """Renew a lease.
 
     `number` grows with every renewal that the holder sends, so that a delayed one does not make a
-    stopped holder look alive.
+    stopped holder look alive. The audit records the takeover, with the number of renewals.
     """
+
+    is_recorded = False
 
     term: Term
     operation: str = ""
@@ -283,24 +442,48 @@ class RenewLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     number: int = 0
     version: str = ""
 
+    def subject(self) -> Get:
+        return Get("leases", lease_name(self.term.scope))
 
-class ReleaseLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+
+class ReleaseLease(LeaseRequest, frozen=True):
     """Release a lease, so that another process need not wait."""
 
     term: Term
     operation: str = ""
 
+    def subject(self) -> Get:
+        return Get("leases", lease_name(self.term.scope))
 
-class RetireLease(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+
+class RetireLease(TypedRequest, frozen=True):
     """Delete a lease without recent renewals, as it was last seen. Its epoch is never reused."""
+
+    senders = (Actor.AUTHORITY,)
+    needs = Permission("delete", "leases")
+    operation: ClassVar[str] = ""
 
     scope: str
     seen_epoch: int
     seen_renewals: int
 
+    def subject(self) -> Get:
+        return Get("leases", lease_name(self.scope))
 
-class Create(msgspec.Struct, frozen=True, omit_defaults=True):
+
+class ObjectWrite(Declared, frozen=True):
+    """An ordinary create, update, patch or delete. Its handler knows the object, so it authorizes
+    the sender; who writes which field is declared with the kind.
+    """
+
+    senders: ClassVar[tuple[Actor, ...]] = ()
+    needs = None
+
+
+class Create(ObjectWrite, frozen=True):
     """Create an object. Here and below, `term` is a controller's lease; people have none."""
+
+    creates_subject = True
 
     object: Object
     manager: str = ""
@@ -308,8 +491,11 @@ class Create(msgspec.Struct, frozen=True, omit_defaults=True):
     operation: str = ""
     term: Term | None = None
 
+    def subject(self) -> Get:
+        return Get(kind_of(self.object).plural, self.object.name, self.object.namespace)
 
-class Update(msgspec.Struct, frozen=True, omit_defaults=True):
+
+class Update(ObjectWrite, frozen=True):
     """Replace spec and metadata, or the status alone.
 
     An empty resourceVersion matches any. Only people may leave it empty.
@@ -321,6 +507,9 @@ class Update(msgspec.Struct, frozen=True, omit_defaults=True):
     dry_run: bool = False
     operation: str = ""
     term: Term | None = None
+
+    def subject(self) -> Get:
+        return Get(kind_of(self.object).plural, self.object.name, self.object.namespace)
 
 
 def refuses_unknown(request: Create | Update) -> bool:
@@ -338,7 +527,7 @@ class PatchType(StrEnum):
     APPLY = "application/apply-patch+yaml"
 
 
-class Patch(msgspec.Struct, frozen=True, omit_defaults=True):
+class Patch(ObjectWrite, frozen=True):
     """Change an object by a patch, applied to the current object at the commit."""
 
     plural: str
@@ -354,6 +543,9 @@ class Patch(msgspec.Struct, frozen=True, omit_defaults=True):
     operation: str = ""
     term: Term | None = None
 
+    def subject(self) -> Get:
+        return Get(self.plural, self.name, self.namespace)
+
 
 class Propagation(StrEnum):
     BACKGROUND = "Background"
@@ -361,7 +553,7 @@ class Propagation(StrEnum):
     ORPHAN = "Orphan"
 
 
-class Remove(msgspec.Struct, frozen=True, omit_defaults=True):
+class Remove(ObjectWrite, frozen=True):
     """Delete an object. It is removed once its finalizers are gone; `force` is for operators.
 
     `collection` means that one request deletes many objects and this is one of them. A component
@@ -381,19 +573,30 @@ class Remove(msgspec.Struct, frozen=True, omit_defaults=True):
     collection: bool = False
     term: Term | None = None
 
+    def subject(self) -> Get:
+        return Get(self.plural, self.name, self.namespace)
 
-class ForgetOperations(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+
+class ForgetOperations(TypedRequest, frozen=True):
     """Delete operations that are kept apart from their objects, if their retention time is over.
 
     Each is named by its key in the store without the prefix.
     """
 
+    senders = (Actor.AUTHORITY, Actor.GARBAGE)
+    needs = Permission("delete", "operations")
+    operation: ClassVar[str] = ""
+
     operations: tuple[str, ...]
     term: Term | None = None
 
 
-class QuarantineRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+class QuarantineRecord(Declared, frozen=True):
     """Quarantine a record, as it was found. Only servers send this, to themselves."""
+
+    senders = (Actor.AUTHORITY,)
+    needs = Permission("create", "quarantine")
+    operation: ClassVar[str] = ""
 
     record: Quarantined
 
@@ -407,12 +610,16 @@ class RepairAction(StrEnum):
     RELEASE = "Release"
 
 
-class RepairRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+class RepairRecord(Declared, frozen=True):
     """Repair a quarantined record, at an operator's request.
 
     A server computes the value and sends this in the operator's name; no client can send it. `seen`
     is the revision of the record at that time; `value` is None for a release.
     """
+
+    senders = (Actor.OPERATOR,)
+    needs = Permission("update", "quarantine")
+    operation: ClassVar[str] = ""
 
     key: str
     action: RepairAction
@@ -422,27 +629,104 @@ class RepairRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     dry_run: bool = False
 
 
-class RaiseFormat(msgspec.Struct, frozen=True, omit_defaults=True):
+class RaiseFormat(Declared, frozen=True):
     """Raise the format of the plane's records, at an operator's request.
 
     `to` is one more than the format that the plane has, so that a second copy is refused.
     """
 
+    senders = (Actor.OPERATOR,)
+    needs = Permission("update", "upgrade")
+    operation: ClassVar[str] = ""
+
     to: int
     word: str
+
+
+# Every request that the authority decides. A request that is missing here can be neither sent nor
+# decided: mypy refuses both.
+Request = (
+    Bind
+    | BindTogether
+    | Reserve
+    | Unreserve
+    | HoldCapacity
+    | CommitGang
+    | DropReservation
+    | Evict
+    | StopAndReserve
+    | Move
+    | ReportStage
+    | ReportPending
+    | RegisterNode
+    | JudgeNode
+    | AcquireLease
+    | RenewLease
+    | ReleaseLease
+    | RetireLease
+    | Create
+    | Update
+    | Patch
+    | Remove
+    | ForgetOperations
+    | QuarantineRecord
+    | RepairRecord
+    | RaiseFormat
+)
+
+
+REQUESTS: tuple[type[Request], ...] = get_args(Request)
+LIFELINES = tuple(request for request in REQUESTS if request.is_lifeline)
+_REQUESTS = frozenset(REQUESTS)
+
+
+def is_request(body: object) -> TypeGuard[Request]:
+    """Whether the authority decides this."""
+    return type(body) in _REQUESTS
+
+
+def under_term(request: Request, term: Term) -> Request:
+    """The request under this term of its sender's lease, if it can have one and names none."""
+    match request:
+        case (
+            Create(term=None)
+            | Update(term=None)
+            | Patch(term=None)
+            | Remove(term=None)
+            | Move(term=None)
+            | Evict(term=None)
+            | Unreserve(term=None)
+            | DropReservation(term=None)
+            | ReportStage(term=None)
+            | ReportPending(term=None)
+            | ForgetOperations(term=None)
+        ):
+            return msgspec.structs.replace(request, term=term)
+    return request
+
+
+def is_dry_run(request: Request) -> bool:
+    """Whether the request only asks what would happen."""
+    return isinstance(request, Create | Update | Patch | Remove | RepairRecord) and request.dry_run
 
 
 class Forward(msgspec.Struct, frozen=True):
     """A request that another server received and authenticated. Only servers may send it.
 
     `epoch` is the epoch of the receiver's lease `authority`. Under any other epoch the receiver
-    does
-    not decide: the sender may have forwarded the request to the next holder by then.
+    does not decide: the sender may have forwarded the request to the next holder by then.
     """
 
     identity: Identity
-    request: Any
+    request: Request
     epoch: int = 0
+
+
+class TermRequest(msgspec.Struct, frozen=True):
+    """A request that may be decided only under this term of a lease that its server holds."""
+
+    request: Request
+    term: Term
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):

@@ -11,9 +11,17 @@ template.
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast.model.indexes import parse
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.workload import Rollout, RolloutPhase, Workload, WorkloadType
+from holdfast.model.kinds.workload import (
+    Rollout,
+    RolloutPhase,
+    RolloutStrategy,
+    Workload,
+    WorkloadType,
+)
 from holdfast.model.placement.disruption import portion
 
 # In these phases no ordinal takes the current revision.
@@ -23,6 +31,17 @@ REVERTED = (RolloutPhase.REVERTING, RolloutPhase.FAILED)
 def revision_name(workload: str, revision: str) -> str:
     """The name of the WorkloadRevision of a template."""
     return f"{workload}-{revision}"
+
+
+def rollout_of(workload: Workload) -> Rollout:
+    """How a new template replaces the old one. The members of a gang change together: a gang of two
+    templates would not start, and one that is replaced member by member would start again each
+    time.
+    """
+    stated = workload.spec.rollout
+    if workload.spec.gang is None:
+        return stated
+    return msgspec.structs.replace(stated, strategy=RolloutStrategy.RECREATE)
 
 
 def wanted_places(workload: Workload) -> int:

@@ -16,6 +16,8 @@ import msgspec
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
+DAY_MS = 86_400_000
+
 
 class Instant(msgspec.Struct, frozen=True, gc=False, order=True):
     """One moment by the clocks of one machine."""
@@ -39,3 +41,10 @@ def wall_ms(moment: datetime) -> int:
 def rfc3339(wall_ms: int) -> str:
     """The moment as text for messages, to the second."""
     return timestamp(wall_ms).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def sooner(a: int | None, b: int | None) -> int | None:
+    """The earlier of two moments that may not be set."""
+    if a is None or b is None:
+        return b if a is None else a
+    return min(a, b)

@@ -102,3 +102,41 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     key: str
     value: bytes | None
     created: int
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Records in key order, all as of `revision`.
+
+    `more_from` is the key to go on from, or None at the end.
+    """
+
+    revision: int
+    records: tuple[Record, ...]
+    more_from: str | None = None
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """All changes up to and including `revision` that a watch had not delivered before.
+
+    Without changes it is a bookmark: nothing under the prefix has changed up to `revision`.
+    """
+
+    revision: int
+    changes: tuple[Change, ...] = ()
+
+
+class TokenApplied(msgspec.Struct, frozen=True, gc=False):
+    """The transaction with this token took effect, at this revision."""
+
+    revision: int
+
+
+class NotApplied(msgspec.Struct, frozen=True, gc=False):
+    """The transaction did not take effect and, after this question, never will."""
+
+
+class Forgotten(msgspec.Struct, frozen=True, gc=False):
+    """The token is older than the store's memory. Read the objects themselves."""
+
+
+Fate = TokenApplied | NotApplied | Forgotten

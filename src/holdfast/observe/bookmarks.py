@@ -46,20 +46,22 @@ class _Lane:
 
     def __init__(self, granted: BookmarkInterval) -> None:
         self.granted = granted
+        self._turns = max(1, granted.spread_ms // BOOKMARK_PAUSE_MS)
         self.marked_ms: OrderedDict[int, int] = OrderedDict()
 
     def due(self, now_ms: int) -> tuple[list[int], int]:
         """The streams that are due, and when to check again."""
-        turns = max(1, self.granted.spread_ms // BOOKMARK_PAUSE_MS)
-        left = max(BOOKMARKS_AT_ONCE_MIN, -(-len(self.marked_ms) // turns))
+        if not self.marked_ms:
+            return [], now_ms + BOOKMARK_EVERY_MS
+        every_ms = self.granted.every_ms
+        left = max(BOOKMARKS_AT_ONCE_MIN, -(-len(self.marked_ms) // self._turns))
         found: list[int] = []
         for stream, marked_ms in self.marked_ms.items():
-            due_ms = marked_ms + self.granted.every_ms
+            due_ms = marked_ms + every_ms
             if due_ms > now_ms or len(found) == left:
                 return self._marked(found, now_ms), max(due_ms, now_ms + BOOKMARK_PAUSE_MS)
             found.append(stream)
-        again_ms = self.granted.every_ms if found else BOOKMARK_EVERY_MS
-        return self._marked(found, now_ms), now_ms + again_ms
+        return self._marked(found, now_ms), now_ms + every_ms
 
     def _marked(self, streams: list[int], now_ms: int) -> list[int]:
         for stream in streams:

@@ -14,19 +14,29 @@ What is here may be old and never authorises anything. `age_ms` says how old it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from holdfast.model.errors import Expired, invariant
-from holdfast.model.machine import Ended, Leave, Open, Pushed, Rng, Started, Wake, Woken
+from holdfast.model.machine import (
+    Effects,
+    Ended,
+    Leave,
+    Open,
+    Pushed,
+    Rng,
+    Started,
+    Wake,
+    Woken,
+)
 from holdfast.model.time import Instant
-from holdfast.observe.indexer import IndexFunction, Key
+from holdfast.observe.indexer import Index, Key
 from holdfast.observe.informer import SILENCE_MS, STEADY_MS, Channel, Informer
 from holdfast.observe.reflector import ObjectChange
-from holdfast.observe.watch_events import SERVERS, Follow, Reached
+from holdfast.observe.watch_events import SERVERS, Follow, Reached, WatchEvent
 
-__all__ = ["Cache", "CacheUpdate", "IndexFunction", "Key", "ObjectChange", "is_for_cache_only"]
+__all__ = ["Cache", "CacheUpdate", "Key", "ObjectChange", "is_for_cache_only"]
 
 RETRY_MIN_MS = 100
 RETRY_MAX_MS = 5_000
@@ -38,19 +48,17 @@ LATE_MS = 1_000
 _WAKE = "cache"
 
 
-def is_for_cache_only(stimulus: Any) -> bool:
+def is_for_cache_only(stimulus: object) -> bool:
     """Whether a stimulus is for the cache alone; its owner sees the resulting changes."""
-    kind = type(stimulus)
-    if kind is Woken:
-        is_mine: bool = stimulus.name == _WAKE
-        return is_mine
-    return kind is Pushed or kind is Ended
+    if type(stimulus) is Woken:
+        return stimulus.name == _WAKE
+    return type(stimulus) is Pushed or type(stimulus) is Ended
 
 
 class CacheUpdate(msgspec.Struct, frozen=True):
     """The result of a stimulus: effects to perform, and the objects that changed."""
 
-    effects: list[Any]
+    effects: Effects
     changes: list[ObjectChange]
 
 
@@ -136,41 +144,41 @@ class Cache:
     def count(self, plural: str) -> int:
         return len(self._informers[plural].reflector.indexer.objects)
 
-    def index(self, plural: str, name: str, index_function: IndexFunction) -> None:
-        """Index the objects of a kind by `index_function`; call it before the first object."""
-        self._informers[plural].reflector.indexer.index(name, index_function)
+    def index(self, index: Index) -> None:
+        """Index the objects of a kind; call it before the first object."""
+        self._informers[index.plural].reflector.indexer.index(index.name, index.of)
 
-    def found(self, plural: str, index: str, value: str) -> list[Any]:
+    def found(self, index: Index, value: str) -> list[Any]:
         """The objects that an index has under a value, by namespace and name."""
-        return self._informers[plural].reflector.indexer.found(index, value)
+        return self._informers[index.plural].reflector.indexer.found(index.name, value)
 
-    def has(self, plural: str, index: str, value: str, is_meant: Callable[[Any], bool]) -> bool:
+    def has(self, index: Index, value: str, is_meant: Callable[[Any], bool]) -> bool:
         """Whether an index has a matching object under a value."""
-        return self._informers[plural].reflector.indexer.has(index, value, is_meant)
+        return self._informers[index.plural].reflector.indexer.has(index.name, value, is_meant)
 
     # Stimuli -------------------------------------------------------------------------------------
 
-    def step(self, stimulus: Any, now: Instant) -> CacheUpdate:
+    def step(self, stimulus: object, now: Instant) -> CacheUpdate:
         """Process a stimulus. Stimuli that are not the cache's own change nothing."""
-        effects: list[Any] = []
+        effects: Effects = []
         changes: list[ObjectChange] = []
         # Every stimulus of every component passes here, and most of them are not for the cache.
-        kind = type(stimulus)
-        if kind is Pushed:
+        if type(stimulus) is Pushed:
             channel = self._by_stream.get(stimulus.stream)
             if channel is not None:
                 channel.received_ms = now.monotonic_ms
                 informer = channel.informer
                 take = self._take_resync if channel is informer.resync else self._take_events
-                effects = take(informer, stimulus.body, changes, now)
-        elif kind is Woken:
+                events = cast("tuple[WatchEvent, ...]", stimulus.body)
+                effects = take(informer, events, changes, now)
+        elif type(stimulus) is Woken:
             if stimulus.name == _WAKE:
                 effects = self._woken(now)
-        elif kind is Ended:
+        elif type(stimulus) is Ended:
             channel = self._by_stream.pop(stimulus.stream, None)
             if channel is not None:
                 effects = self._ended(channel, stimulus.body, now)
-        elif kind is Started:
+        elif type(stimulus) is Started:
             for informer in self._informers.values():
                 informer.updated_ms = now.monotonic_ms
                 effects.append(self._open(informer.main, now))
@@ -178,13 +186,17 @@ class Cache:
         return CacheUpdate(effects, changes)
 
     def _take_events(
-        self, informer: Informer, body: Any, changes: list[ObjectChange], now: Instant
-    ) -> list[Any]:
+        self,
+        informer: Informer,
+        events: tuple[WatchEvent, ...],
+        changes: list[ObjectChange],
+        now: Instant,
+    ) -> Effects:
         """Process events from the stream of a kind."""
         reflector = informer.reflector
         was_live, was_listing = informer.is_live, reflector.is_listing
         is_useful, must_tick = True, False
-        for event in body:
+        for event in events:
             is_useful = is_useful and reflector.take(event, changes)
             if type(event) is Reached and event.within_ms != informer.within_ms:
                 informer.within_ms = event.within_ms
@@ -204,10 +216,14 @@ class Cache:
         return [self._tick(now)]
 
     def _take_resync(
-        self, informer: Informer, body: Any, changes: list[ObjectChange], now: Instant
-    ) -> list[Any]:
+        self,
+        informer: Informer,
+        events: tuple[WatchEvent, ...],
+        changes: list[ObjectChange],
+        now: Instant,
+    ) -> Effects:
         """Process events from the list of the resync, and close it as soon as it is complete."""
-        for event in body:
+        for event in events:
             is_useful = informer.reflector.take_resync(event, changes)
             if is_useful is None:
                 continue
@@ -220,7 +236,7 @@ class Cache:
             return [*effects, self._tick(now)]
         return []
 
-    def _ended(self, channel: Channel, body: Any, now: Instant) -> list[Any]:
+    def _ended(self, channel: Channel, body: object, now: Instant) -> Effects:
         """Process the end of a stream, with or without an error."""
         informer = channel.informer
         channel.stream = 0
@@ -228,7 +244,7 @@ class Cache:
             informer.reflector.drop_resync()
             return self._reopen_later(channel, now)
         informer.trouble = str(body) if body is not None else "the server ended the stream"
-        effects: list[Any] = []
+        effects: Effects = []
         if isinstance(body, Expired):
             informer.reflector.must_list = True
             # The list that comes now does all that the resync would have done.
@@ -259,7 +275,7 @@ class Cache:
         )
         return Open(channel.stream, self._to, wanted)
 
-    def _close(self, channel: Channel) -> list[Any]:
+    def _close(self, channel: Channel) -> Effects:
         if not channel.stream:
             return []
         if channel is channel.informer.resync:
@@ -268,7 +284,7 @@ class Cache:
         del self._by_stream[stream]
         return [Leave(stream)]
 
-    def _reopen_later(self, channel: Channel, now: Instant) -> list[Any]:
+    def _reopen_later(self, channel: Channel, now: Instant) -> Effects:
         """Open the stream again after a growing pause, with jitter: all lose a server at once.
 
         Only a stream that was healthy for a while is followed by the shortest pause. Otherwise a
@@ -292,16 +308,23 @@ class Cache:
         return now.monotonic_ms + int(self._resync_ms * (0.5 + self._rng.random() / 2))
 
     def _tick(self, now: Instant) -> Wake:
-        due = min([it.due_ms for it in self._informers.values()], default=0)
-        self._due_ms = max(now.monotonic_ms + 1, due)
+        self._due_ms = max(now.monotonic_ms + 1, self._next_due_ms())
         return Wake(_WAKE, self._due_ms)
 
-    def _woken(self, now: Instant) -> list[Any]:
-        effects: list[Any] = []
+    def _next_due_ms(self) -> int:
+        return min([it.due_ms for it in self._informers.values()], default=0)
+
+    def _woken(self, now: Instant) -> Effects:
+        effects: Effects = []
         now_ms = now.monotonic_ms
         if now_ms - self._due_ms >= LATE_MS:
             for channel in self._by_stream.values():
                 channel.received_ms = now_ms
+        due_ms = self._next_due_ms()
+        if due_ms > now_ms:
+            # Mostly the streams have delivered something since, and nothing is due yet.
+            self._due_ms = due_ms
+            return [Wake(_WAKE, due_ms)]
         for informer in self._informers.values():
             main, resync = informer.main, informer.resync
             if resync.stream and now_ms >= resync.gives_up_ms(SILENCE_MS, is_listing=True):

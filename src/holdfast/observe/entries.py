@@ -15,7 +15,8 @@ import msgspec
 
 from holdfast.model.encoding.encrypted_records import unreadable_reason
 from holdfast.model.encoding.resource_versions import object_version
-from holdfast.model.registry import KINDS, Kind
+from holdfast.model.kind_declaration import Kind
+from holdfast.model.registry import KINDS
 from holdfast.model.selection.field_selector import parse_field_selector
 from holdfast.observe.partial_decode import partial_reader
 

@@ -14,7 +14,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from holdfast.model import keys
-from holdfast.model.registry import KINDS, Kind
+from holdfast.model.kind_declaration import Kind
+from holdfast.model.registry import KINDS
 from holdfast.observe.entries import ObjectEntry, kept_paths
 from holdfast.observe.selection import ObjectSelection
 

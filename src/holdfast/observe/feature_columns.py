@@ -7,6 +7,7 @@ request is evaluated once per type.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
@@ -35,6 +36,12 @@ class DeviceColumns:
         # The number of devices that each node lists.
         self.count: npt.NDArray[np.int64] = np.zeros(rows, np.int64)
         self._places: dict[int, dict[str, int]] = {}
+
+    def copy(self) -> DeviceColumns:
+        made = copy.copy(self)
+        for name in ("types", "_numbers", "kind", "numa", "free", "lent", "count", "_places"):
+            setattr(made, name, getattr(self, name).copy())
+        return made
 
     def place(self, row: int, devices: Mapping[str, DeviceSlot]) -> None:
         """Set the devices that the node of this row lists."""
@@ -83,6 +90,16 @@ class DeviceColumns:
     def name(self, row: int, place: int) -> str:
         """The id of the device in a place."""
         return next(name for name, at in self._places[row].items() if at == place)
+
+    def totals(self) -> dict[str, int]:
+        """The thousandths of all listed devices, by class."""
+        found: dict[str, int] = {}
+        numbers = np.bincount(self.kind.ravel(), minlength=len(self.types))
+        for slot, number in zip(self.types, numbers, strict=True):
+            if slot is not None:
+                name = slot.device_class
+                found[name] = found.get(name, 0) + int(number) * MILLI
+        return found
 
     def grow(self, rows: int) -> None:
         for name in ("kind", "numa", "free", "lent", "count"):
@@ -152,6 +169,12 @@ class FactColumns:
         self._images: list[tuple[str, ...]] = []
         self.by_key: dict[str, Labels] = {}
         self._by_image: dict[str, npt.NDArray[np.bool_]] = {}
+
+    def copy(self) -> FactColumns:
+        """The same labels and images. Their columns are built again on the next use."""
+        made = FactColumns(self._rows)
+        made._labels, made._images = list(self._labels), list(self._images)
+        return made
 
     def place(self, row: int, labels: Mapping[str, str], images: tuple[str, ...]) -> None:
         """Set the labels and images of the node of this row."""

@@ -7,13 +7,12 @@ present and the recent changes.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from holdfast.model import keys
 from holdfast.model.errors import Expired, invariant
 from holdfast.model.machine import Range
+from holdfast.model.transaction import Page
 
 # The oldest revision that a store still has: for an audit writer that has lost its place in the
 # history, and for a watch hub that starts.
@@ -82,11 +81,11 @@ class HistoryStart:
         self.present = self.oldest = 0
         self._search = None
 
-    def take_answer(self, answer: Any) -> int | None:
+    def take_answer(self, answer: Page | Expired) -> int | None:
         """Process the answer to the last request. Returns the revision to ask for next, or None
         when `oldest` is found.
         """
-        if not self.present:
+        if isinstance(answer, Page) and not self.present:
             self.present = self.oldest = answer.revision
             # No store can be read at a revision before the first.
             first = max(1, self.present - self._recent)

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
 from holdfast.model.errors import invariant
 from holdfast.model.meta import Object
 
 Key = tuple[str, str]
 IndexFunction = Callable[[Any], Iterable[str]]
+
+
+class Index(msgspec.Struct, frozen=True):
+    """Objects of a kind by the values that `of` returns; indexes of one name are the same index."""
+
+    plural: str
+    name: str
+    of: IndexFunction
+
 
 # For a value with at least this many keys, the sorted order is kept.
 MANY = 256

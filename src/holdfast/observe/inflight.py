@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
-from holdfast.model.machine import Ask
+from holdfast.model.machine import Ask, Question
 from holdfast.observe.watch_events import SERVERS
 
 ASK_TIMEOUT_MS = 5_000
@@ -17,7 +17,7 @@ A = TypeVar("A")
 class InflightRequest(msgspec.Struct, Generic[A], frozen=True):
     """One request in flight, and what it is about to its owner."""
 
-    request: Any
+    request: Question
     about: A
     sent_ms: int
 
@@ -40,7 +40,7 @@ class Inflight(Generic[A]):
 
     def ask(
         self,
-        request: Any,
+        request: Question,
         about: A,
         now_ms: int,
         *,

@@ -9,36 +9,24 @@ The owner calls `due` when its clock says so, sends what it returns, and passes 
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
 from holdfast.model import plane_format
-from holdfast.model.kinds.lease import Lease, lease_name
+from holdfast.model.kinds.lease import Lease, LeaseSpec, lease_name
+from holdfast.model.lease_takeover import LEASE_MS, RENEWALS_PER_LEASE, LeaseObserver
+from holdfast.model.machine import Question, Reply
+from holdfast.model.observation_age import OBSERVATION_AGE_MAX_MS
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, ReleaseLease, RenewLease, Term
 from holdfast.model.time import Instant
-from holdfast.observe.watch_events import Get, GetResult
 
-# Safety does not depend on how long a lease lasts: the commit compares its epoch, and refuses what
-# an earlier holder sends once another one holds the lease. The duration lets a holder keep its
-# lease when its server hangs: it renews every 2 s, gives up on a renewal without an answer after
-# RENEW_TIMEOUT_MS, and has 2 s left for the next one at another server. A standby takes over after
-# the lease and at most one look.
-LEASE_MS = 6_000
-# A holder renews three times in the life of its lease, so that one lost renewal costs nothing.
-RENEWALS_PER_LEASE = 3
 RENEW_TIMEOUT_MS = 2_000
-# A standby looks as often, and once more when the lease would be free.
+# A standby looks as often, and once more when the lease would be free: it takes over after the
+# lease and at most one look.
 LOOKS_PER_LEASE = 3
 
 
-class _Sighting(msgspec.Struct, frozen=True, gc=False):
-    """The lease as it was last seen to change, by our own clock."""
-
-    epoch: int
-    renewals: int
-    since_ms: int
+# What an election sends.
+LeaseQuestion = Get | AcquireLease | RenewLease
 
 
 class LeaderElection:
@@ -54,7 +42,7 @@ class LeaderElection:
         self.scope, self.identity, self.lease_ms = scope, identity, lease_ms
         self.instance = instance
         self._term: Term | None = None
-        self._seen: _Sighting | None = None
+        self._observer = LeaseObserver()
         # How many renewals of this term were sent, whatever their outcome.
         self._renewals = 0
         self._waiting = False
@@ -67,6 +55,8 @@ class LeaderElection:
         self._may_inherit = True
         # When the last acquisition or renewal that was acknowledged was sent.
         self.acknowledged_ms: int | None = None
+        # The greatest age of an observation to act on, as the lease last said.
+        self.observation_age_max_ms = OBSERVATION_AGE_MAX_MS
 
     @property
     def term(self) -> Term | None:
@@ -83,7 +73,7 @@ class LeaderElection:
         """When `due` next returns a request."""
         return self._next_ms
 
-    def due(self, now: Instant, *, early_ms: int = 0) -> Get | AcquireLease | RenewLease | None:
+    def due(self, now: Instant, *, early_ms: int = 0) -> LeaseQuestion | None:
         """The request to send now, if any. `early_ms` also counts what is due that much later."""
         if self._waiting or now.monotonic_ms + early_ms < self._next_ms:
             return None
@@ -96,7 +86,7 @@ class LeaderElection:
         return Get("leases", lease_name(self.scope))
 
     def answered(
-        self, request: Any, answer: Any, sent_ms: int, now: Instant
+        self, request: Question, answer: Reply, sent_ms: int, now: Instant
     ) -> AcquireLease | None:
         """Process the answer to a request of `due`. Returns the request to send next, if any."""
         self._waiting = False
@@ -113,10 +103,11 @@ class LeaderElection:
                         if isinstance(request, AcquireLease):
                             self._renewals = lease.spec.renewals
                         self.acknowledged_ms = sent_ms
+                        self.observation_age_max_ms = lease.spec.observation_age_max_ms
                         # Counted from the look that led to it, so that leases that were looked at
                         # together are renewed together.
                         self._next_ms = self._asked_ms + self.lease_ms // RENEWALS_PER_LEASE
-                        self._seen = None
+                        self._observer.forget()
                         self._may_inherit = False
             case Refusal(reason=reason) if reason is not Reason.CONTENTION:
                 # Another process holds it, or was faster.
@@ -126,7 +117,7 @@ class LeaderElection:
     def lost(self) -> None:
         """Step down: a request was refused for its epoch, so we are no longer the holder."""
         self._term = None
-        self._seen = None
+        self._observer.forget()
         self.acknowledged_ms = None
 
     def release(self) -> ReleaseLease | None:
@@ -138,31 +129,27 @@ class LeaderElection:
     def _sighted(self, found: GetResult, now: Instant) -> AcquireLease | None:
         """Judge by our own clock whether the holder still renews; take over when it does not."""
         spec = found.object.spec if isinstance(found.object, Lease) else None
-        if spec is None or not spec.holder:
-            return self._acquire(spec.epoch if spec else 0, spec.renewals if spec else 0)
-        is_ours = (spec.holder, spec.instance) == (self.identity, self.instance)
-        if is_ours and self._may_inherit:
-            # An earlier run of this process holds it; waiting for it is pointless.
-            return self._acquire(spec.epoch, spec.renewals)
-        seen = self._seen
-        if seen is None or (seen.epoch, seen.renewals) != (spec.epoch, spec.renewals):
-            self._seen = _Sighting(spec.epoch, spec.renewals, now.monotonic_ms)
-            return None
-        free_ms = seen.since_ms + spec.duration_ms
-        if now.monotonic_ms < free_ms:
-            if free_ms < self._next_ms + self.lease_ms // LOOKS_PER_LEASE // 2:
+        holder = (spec.holder, spec.instance) if spec is not None else None
+        # Waiting for an earlier run of this process would be pointless.
+        inherits = self._may_inherit and holder == (self.identity, self.instance)
+        observer = self._observer
+        if observer.may_take(spec, now.monotonic_ms, inherits=inherits):
+            return self._acquire(spec)
+        if spec is not None and observer.seen is not None:
+            free_ms = observer.seen.since_ms + spec.duration_ms
+            is_known = observer.seen.since_ms < now.monotonic_ms
+            if is_known and free_ms < self._next_ms + self.lease_ms // LOOKS_PER_LEASE // 2:
                 # A look just before that moment would learn nothing.
                 self._next_ms = free_ms
-            return None
-        return self._acquire(spec.epoch, spec.renewals)
+        return None
 
-    def _acquire(self, epoch: int, renewals: int) -> AcquireLease:
+    def _acquire(self, spec: LeaseSpec | None) -> AcquireLease:
         self._waiting = True
         return AcquireLease(
             self.scope,
             self.lease_ms,
-            epoch,
-            renewals,
+            spec.epoch if spec is not None else 0,
+            spec.renewals if spec is not None else 0,
             instance=self.instance,
             version=plane_format.VERSION,
         )

@@ -12,6 +12,7 @@ sums are those of the node's ledger, as far as they are known: see
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum, auto
@@ -49,6 +50,12 @@ class ChangeLog:
         """The position of the next change."""
         return self._first + self._count
 
+    def begin(self) -> ChangeLog:
+        """A log of what changes from here on: no reader of this one has read it."""
+        made = ChangeLog()
+        made._first = self.end
+        return made
+
     def note(self, row: int) -> None:
         """Record that this row has changed."""
         if self._count == len(self._rows):
@@ -78,6 +85,13 @@ class PortRows:
         self._lent: dict[str, dict[int, int]] = {}
         # The nodes that do not offer every port.
         self._sharing: dict[int, NodeLedger] = {}
+
+    def copy(self) -> PortRows:
+        made = PortRows()
+        made._taken = {port: dict(rows) for port, rows in self._taken.items()}
+        made._lent = {port: dict(rows) for port, rows in self._lent.items()}
+        made._sharing = dict(self._sharing)
+        return made
 
     def place(self, row: int, empty: NodeLedger | None) -> None:
         """Set the node of this row, or None if there is none."""
@@ -162,6 +176,11 @@ class Interned(Generic[V]):
     def __len__(self) -> int:
         return len(self.values)
 
+    def copy(self) -> Interned[V]:
+        made: Interned[V] = Interned()
+        made.values, made._numbers = list(self.values), dict(self._numbers)
+        return made
+
     def number(self, value: V) -> int:
         """The number of this value, a new one if it has none."""
         found = self._numbers.get(value)
@@ -183,6 +202,16 @@ def gate_number(phase: NodePhase, *, draining: bool, cordoned: bool) -> int:
 def lot_of(name: str) -> int:
     """A pseudo-random number for a node; two nodes share one with a chance of 1 in 10^12."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
+
+
+_BY_ROW = (
+    *("live", "shunned", "place", "zone", "region", "gate", "taints", "protection"),
+    *("isolation", "assumed", "cost", "lot", "total", "free", "lent", "inverse"),
+)
+_NUMBERED = (
+    *("resources", "places", "zones", "regions"),
+    *("taints_seen", "protections", "isolations"),
+)
 
 
 class NodeColumns:
@@ -228,6 +257,15 @@ class NodeColumns:
         self.ports = PortRows()
         # Rows whose node was replaced or changed, and rows where only the load changed.
         self.node_log, self.load_log = ChangeLog(), ChangeLog()
+
+    def copy(self) -> NodeColumns:
+        """Columns that may change while these do not. Their logs start anew."""
+        made = copy.copy(self)
+        for name in (*_BY_ROW, *_NUMBERED, "_spare", "devices", "facts", "ports"):
+            setattr(made, name, getattr(self, name).copy())
+        made.tenants = {row: dict(counts) for row, counts in self.tenants.items()}
+        made.node_log, made.load_log = self.node_log.begin(), self.load_log.begin()
+        return made
 
     @property
     def all(self) -> slice:
@@ -367,6 +405,14 @@ class NodeColumns:
         free = self.free[resource, rows]
         return free + self.lent[resource, rows] if level is Level.SETTLED else free
 
+    def totals(self) -> dict[str, int]:
+        """The amounts of all nodes together, by resource and device class."""
+        sums = self.total[:, self.live].sum(axis=1)
+        found = {name: int(sums[number]) for number, name in enumerate(self.resources.values)}
+        for name, units in self.devices.totals().items():
+            found[name] = found.get(name, 0) + units
+        return found
+
     def units(self, amounts: Mapping[str, int], but: frozenset[str]) -> list[tuple[int, int]]:
         """Amounts by the number of their resource, without those that are zero."""
         return [
@@ -389,9 +435,7 @@ class NodeColumns:
 
     def _grow(self) -> None:
         rows = self.capacity + self.capacity // 2
-        for name in ("live", "shunned", "place", "zone", "region", "gate", "taints", "protection"):
-            setattr(self, name, wider(getattr(self, name), rows))
-        for name in ("isolation", "assumed", "cost", "lot", "total", "free", "lent", "inverse"):
+        for name in _BY_ROW:
             setattr(self, name, wider(getattr(self, name), rows))
         self.devices.grow(rows)
         self.facts.grow(rows)

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from holdfast.model.registry import Kind
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.selection.field_selector import field_text
 
 _LABELS = ("metadata", "labels")

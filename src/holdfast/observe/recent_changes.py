@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Protocol
 
-from holdfast.model.registry import Kind
+from holdfast.model.kind_declaration import Kind
 from holdfast.observe.entries import ObjectEntry, with_deletion_version
 from holdfast.observe.selection import Decodings, ObjectSelection
 

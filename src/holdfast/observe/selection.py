@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.encoding.wire import readable
-from holdfast.model.registry import Kind
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.selection.field_selector import FieldRequirement, FieldSelector, selects_fields
 from holdfast.model.selection.selectors import LabelSelector, selects
 from holdfast.observe.entries import ObjectEntry, kept_paths

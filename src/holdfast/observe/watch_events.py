@@ -1,8 +1,7 @@
 """The watch protocol between components and servers: what a component asks for, and the events.
 
-A component opens a stream to the servers with `Follow` and receives tuples of events, in order. It
-reads single objects with `Get`, which is answered linearizably. `host/client` and the simulator's
-servers make both from the same lines of text (`read_line`).
+A component opens a stream to the servers with `Follow` and receives tuples of events, in order.
+`host/client` and the simulator's servers make them from the same lines of text (`read_line`).
 """
 
 from __future__ import annotations
@@ -36,21 +35,6 @@ class Follow(msgspec.Struct, frozen=True):
     since: int | None = None
     is_list: bool = False
     bookmark_ms: int = COMPONENT_BOOKMARK_MS
-
-
-class Get(msgspec.Struct, frozen=True, gc=False):
-    """Read one object as it is now."""
-
-    plural: str
-    name: str
-    namespace: str = ""
-
-
-class GetResult(msgspec.Struct, frozen=True):
-    """The object at a revision not older than the request, or None."""
-
-    object: Object | None
-    revision: int
 
 
 class Present(msgspec.Struct, Generic[AnyObject], frozen=True):

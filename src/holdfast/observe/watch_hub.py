@@ -21,31 +21,33 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
-
-import msgspec
 
 from holdfast.model import keys
 from holdfast.model.errors import Expired, HoldfastError, Unavailable
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.machine import (
     Answer,
     Answered,
     Asked,
     Changed,
+    Effects,
     End,
     Left,
     Opened,
     Push,
     Range,
     Started,
+    Stimulus,
     Taken,
     Unwatch,
     Wake,
     Watch,
     Woken,
 )
-from holdfast.model.registry import KINDS, Kind
+from holdfast.model.read_requests import Reach
+from holdfast.model.registry import KINDS
 from holdfast.model.time import Instant
+from holdfast.model.transaction import Change, Page
 from holdfast.observe.bookmarks import Bookmarks
 from holdfast.observe.entries import EntryReader, ObjectEntry, Unreadable
 from holdfast.observe.entry_table import EntrySnapshot, EntryTable, parse_key
@@ -73,12 +75,6 @@ SENDS_AT_ONCE_MAX = 1_000
 
 _TICK, _LOAD, _REWATCH, _BOOKMARK = "tick", "load", "rewatch", "bookmark"
 _SEND = "send"
-
-
-class Reach(msgspec.Struct, frozen=True, gc=False):
-    """Answered once the hub has seen everything up to this revision."""
-
-    revision: int
 
 
 class WatchHub:
@@ -203,7 +199,7 @@ class WatchHub:
 
     # Stimuli -------------------------------------------------------------------------------------
 
-    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+    def step(self, stimulus: Stimulus, now: Instant) -> Effects:
         match stimulus:
             case Taken(stream=stream):
                 return self._taken(stream)
@@ -225,7 +221,7 @@ class WatchHub:
             case _:
                 return []
 
-    def _woken(self, name: str, now: Instant) -> list[Any]:
+    def _woken(self, name: str, now: Instant) -> Effects:
         if name == _TICK:
             return self._tick(now)
         if name == _SEND:
@@ -237,7 +233,7 @@ class WatchHub:
             return self._follow()
         return self._bookmark(now)
 
-    def _asked(self, asked: Asked) -> list[Any]:
+    def _asked(self, asked: Asked) -> Effects:
         if not isinstance(asked.body, Reach):
             return [Answer(asked.call, Unavailable("the watch hub answers only Reach requests"))]
         if self._is_ready and self._revision >= asked.body.revision:
@@ -248,7 +244,7 @@ class WatchHub:
         self._reaching.append((asked.call, asked.body.revision))
         return []
 
-    def _reached(self) -> list[Any]:
+    def _reached(self) -> Effects:
         if not self._reaching or not self._is_ready:
             return []
         done = [call for call, revision in self._reaching if revision <= self._revision]
@@ -258,7 +254,7 @@ class WatchHub:
 
     # Following the store -------------------------------------------------------------------------
 
-    def _load(self) -> list[Any]:
+    def _load(self) -> Effects:
         """List everything: the present, or the state where the recent history begins."""
         self._calls += 1
         if self._history_start is not None:
@@ -266,25 +262,26 @@ class WatchHub:
             return [read_revision(self._calls)]
         return self._list(None)
 
-    def _list(self, at: int | None) -> list[Any]:
+    def _list(self, at: int | None) -> Effects:
         self._calls += 1
         self._loading = (self._calls, EntryTable())
         self.unreadable = {}
         return [Range(self._calls, keys.OBJECTS, keys.after_prefix(keys.OBJECTS), LOAD_PAGE, at)]
 
-    def _list_present(self) -> list[Any]:
+    def _list_present(self) -> Effects:
         """Give up on the recent history and list the present."""
         self._history_start, self._ready_from = None, 0
         return self._load()
 
-    def _answered(self, answered: Answered, now: Instant) -> list[Any]:
+    def _answered(self, answered: Answered, now: Instant) -> Effects:
         start = self._history_start
         if start is None or answered.call != start.call:
             return self._loaded(answered, now)
-        is_about_past = start.present and isinstance(answered.body, Expired)
-        if isinstance(answered.body, HoldfastError) and not is_about_past:
+        body = answered.body
+        # Only a read of the past may have expired.
+        if not (isinstance(body, Page) or (start.present and isinstance(body, Expired))):
             return [Wake(_LOAD, now.monotonic_ms + RETRY_MS)]
-        probe = start.take_answer(answered.body)
+        probe = start.take_answer(body)
         if probe is None:
             self._ready_from = start.present
             return self._list(start.oldest if start.oldest < start.present else None)
@@ -292,11 +289,11 @@ class WatchHub:
         start.call = self._calls
         return [probe_revision(self._calls, probe)]
 
-    def _loaded(self, answered: Answered, now: Instant) -> list[Any]:
+    def _loaded(self, answered: Answered, now: Instant) -> Effects:
         if self._loading is None or answered.call != self._loading[0]:
             return []
         page = answered.body
-        if isinstance(page, HoldfastError):
+        if not isinstance(page, Page):
             self._loading = None
             if isinstance(page, Expired):
                 # Compacted while it was being read.
@@ -339,13 +336,13 @@ class WatchHub:
             )
         return entry
 
-    def _follow(self) -> list[Any]:
+    def _follow(self) -> Effects:
         # A watch of everything, not only of the objects: a reader waits for the store's revision,
         # and ledgers advance that too.
         self._watch += 1
         return [Watch(self._watch, "", self._revision)]
 
-    def _changed(self, changed: Changed, now: Instant) -> list[Any]:
+    def _changed(self, changed: Changed, now: Instant) -> Effects:
         if changed.watch != self._watch:
             return []
         batch = changed.body
@@ -377,7 +374,7 @@ class WatchHub:
             effects += self._tick(now)
         return effects
 
-    def _apply(self, change: Any) -> None:
+    def _apply(self, change: Change) -> None:
         # A watch may repeat changes after a reconnection; the revision shows it.
         if change.revision <= self._revision:
             return
@@ -405,9 +402,9 @@ class WatchHub:
             self._unsent.append((self._window.end, recent))
         self._window.append(recent)
 
-    def _send_changes(self, now: Instant) -> list[Any]:
+    def _send_changes(self, now: Instant) -> Effects:
         """Send pending changes to live watchers, as much as one step may."""
-        effects: list[Any] = []
+        effects: Effects = []
         left = SENDS_AT_ONCE_MAX
         while self._unsent:
             position, change = self._unsent[0]
@@ -429,7 +426,7 @@ class WatchHub:
 
     # Watchers ------------------------------------------------------------------------------------
 
-    def _opened(self, opened: Opened, now: Instant) -> list[Any]:
+    def _opened(self, opened: Opened, now: Instant) -> Effects:
         request = opened.body
         if not isinstance(request, WatchRequest):
             return [End(opened.stream, Unavailable("a stream to the watch hub must be a watch"))]
@@ -458,7 +455,7 @@ class WatchHub:
             effects.append(Wake(_BOOKMARK, due_ms))
         return effects
 
-    def _taken(self, stream: int) -> list[Any]:
+    def _taken(self, stream: int) -> Effects:
         watcher = self._watchers.get(stream)
         if watcher is None:
             return []
@@ -471,7 +468,7 @@ class WatchHub:
             self._dirty[stream] = watcher
         return []
 
-    def _advance(self, watcher: Watcher, *, first: bool = False) -> list[Any]:
+    def _advance(self, watcher: Watcher, *, first: bool = False) -> Effects:
         """Push the next piece on the way to the present."""
         if not watcher.catch_up(self._window, self._presentation):
             self.dropped += 1
@@ -483,16 +480,16 @@ class WatchHub:
             watcher.complete_to = self._revision
             self._watcher_indexes[watcher.kind.plural].add(watcher)
             gets_lines = watcher.has_lines or watcher.within_ms is None
-            if first and not gets_lines and self._wants_bookmark(watcher):
+            sent = self._bookmark_revision(watcher) if first and not gets_lines else None
+            if sent is not None:
                 # From now on its reader knows how long this server may be silent.
-                sent = self._sent_to(watcher)
                 watcher.add(watcher.bookmark(sent, self._presentation, None))
         # Also push an empty piece while there is more to test: when its reader has taken it, and
         # others had their turn, the watcher continues.
         is_pushed = watcher.has_lines or first or not watcher.is_live
         return [self._push(watcher)] if is_pushed else []
 
-    def _queued(self, watcher: Watcher) -> list[Any]:
+    def _queued(self, watcher: Watcher) -> Effects:
         """Handle an event that was added to a live watcher's queue."""
         if watcher.is_waiting:
             if watcher.is_too_slow:
@@ -509,28 +506,28 @@ class WatchHub:
         self._dirty.pop(watcher.stream, None)
         return Push(watcher.stream, watcher.take())
 
-    def _tick(self, now: Instant) -> list[Any]:
+    def _tick(self, now: Instant) -> Effects:
         ready = [w for w in self._dirty.values() if not w.is_waiting and w.has_lines]
         self._dirty.clear()
         self._ticking = bool(ready)
-        effects: list[Any] = [self._push(watcher) for watcher in ready]
+        effects: Effects = [self._push(watcher) for watcher in ready]
         if ready:
             pause_ms = SOON_MS if self._lately <= FEW_EVENTS else TICK_MS
             effects.append(Wake(_TICK, now.monotonic_ms + pause_ms))
         return effects
 
-    def _bookmark(self, now: Instant) -> list[Any]:
+    def _bookmark(self, now: Instant) -> Effects:
         """Send the bookmarks that are due, as many as one turn may."""
         streams, self._bookmark_ms = self._bookmarks.due(now.monotonic_ms)
         # All watchers of a kind in one form, with the same interval, get the same line.
         lines: dict[tuple[str, str, int, int | None], bytes] = {}
-        effects: list[Any] = [Wake(_BOOKMARK, self._bookmark_ms)]
+        effects: Effects = [Wake(_BOOKMARK, self._bookmark_ms)]
         for stream in streams:
             watcher = self._watchers[stream]
-            if not self._wants_bookmark(watcher):
+            sent = self._bookmark_revision(watcher)
+            if sent is None:
                 continue
             if not watcher.has_lines:
-                sent = self._sent_to(watcher)
                 about = watcher.request.form, watcher.kind.plural, sent, watcher.within_ms
                 text = lines.get(about)
                 if text is None:
@@ -540,23 +537,22 @@ class WatchHub:
             effects.append(self._push(watcher))
         return effects
 
-    def _wants_bookmark(self, watcher: Watcher) -> bool:
+    def _bookmark_revision(self, watcher: Watcher) -> int | None:
+        """Everything up to this revision has been sent to a live watcher; None if it gets no
+        bookmark now."""
         if not watcher.request.bookmarks or not watcher.is_live or watcher.is_waiting:
-            return False
+            return None
+        sent = max(self._sent, watcher.complete_to)
         # A reader that is ahead of this server, or has part of a revision that is being sent, must
         # not be led back. A watcher with queued lines learns the revision from those.
-        return max(watcher.since, watcher.last_sent) <= self._sent_to(watcher)
+        return sent if watcher.since <= sent and watcher.last_sent <= sent else None
 
-    def _sent_to(self, watcher: Watcher) -> int:
-        """Everything up to this revision has been sent to a live watcher."""
-        return max(self._sent, watcher.complete_to)
-
-    def _drop_all(self, why: str) -> list[Any]:
+    def _drop_all(self, why: str) -> Effects:
         self._unsent.clear()
         self._receivers = None
         return [it for watcher in list(self._watchers.values()) for it in self._drop(watcher, why)]
 
-    def _drop(self, watcher: Watcher, why: str) -> list[Any]:
+    def _drop(self, watcher: Watcher, why: str) -> Effects:
         self._forget(watcher.stream)
         return [End(watcher.stream, Expired(f"too old resource version: {why}; list again"))]
 

@@ -14,7 +14,7 @@ from operator import attrgetter
 import msgspec
 
 from holdfast.model.errors import Expired, HoldfastError, Unavailable
-from holdfast.model.registry import Kind
+from holdfast.model.kind_declaration import Kind
 from holdfast.observe.entries import ObjectEntry
 from holdfast.observe.entry_table import Chunk, EntrySnapshot
 from holdfast.observe.recent_changes import ADDED, Presentation, RecentChange, Window, line

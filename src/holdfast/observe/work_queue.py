@@ -49,6 +49,10 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._due)
 
+    def __contains__(self, key: object) -> bool:
+        """Whether the key waits, or is being reconciled."""
+        return key in self._due or key in self._taken
+
     @property
     def next_ms(self) -> int | None:
         """When the next key is due, if one waits."""
@@ -177,6 +181,9 @@ class FairWorkQueue(WorkQueue[K]):
 
     def __len__(self) -> int:
         return super().__len__() + len(self._ready)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._ready or super().__contains__(key)
 
     def _stand_in_line(self, key: K, due_ms: int) -> None:
         tenant, owner = self._flow(key)

@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.model.kinds.placement import Topology
-from holdfast.propose.decision_view import View
+from holdfast.observe.node_columns import Bools
 from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
+from holdfast.propose.fleet_snapshot import FleetSnapshot
 from holdfast.propose.node_choice import ranks
 from holdfast.propose.topology.batch_counts import BatchCounts, Effect
 
@@ -84,7 +85,16 @@ class _Group:
 class BatchPlacement:
     """See the module's docstring. `choices` may end early: then no node has room left."""
 
-    def __init__(self, view: View, equivalence: EquivalenceClass, count: int, salt: int) -> None:
+    def __init__(
+        self,
+        view: FleetSnapshot,
+        equivalence: EquivalenceClass,
+        count: int,
+        salt: int,
+        among: Bools | None = None,
+    ) -> None:
+        """`among` are the rows that may be chosen; all of them if it is not given."""
+        self._among = among
         self._view, self._alike, self._salt = view, equivalence, salt
         self._names = [scorer.name for scorer, _ in equivalence.verdicts.scorers]
         self._steps: dict[int, _Steps] = {}
@@ -153,7 +163,10 @@ class BatchPlacement:
 
     def _grouped(self, count: int) -> Iterator[_Group]:
         columns, verdicts = self._view.columns, self._alike.verdicts
-        rows = np.flatnonzero(verdicts.sums[columns.all] > -np.inf)
+        feasible = verdicts.sums[columns.all] > -np.inf
+        rows = np.flatnonzero(feasible if self._among is None else feasible & self._among)
+        if self._view.closed:
+            rows = rows[~np.isin(rows, self._view.closed)]
         batch_counts = self._batch_counts
         if batch_counts is None:
             yield self._group(rows, count, count)

@@ -1,7 +1,7 @@
 """Binds in flight: what each answer means for the fleet, the queue and the published reasons.
 
-The scheduler starts a course for each proposal, sends the requests that the binder returns and
-passes back the answers. As long as a course is not settled its place stays assumed, its replica is
+The scheduler starts an operation for each proposal, sends the requests that the binder returns and
+passes back the answers. As long as a bind is not settled its place stays assumed, its replica is
 not proposed anywhere else, and it takes one of the slots for concurrent binds. The number of slots
 follows the servers: more while they answer quickly, fewer when they are late, since a request that
 waits there longer than its timeout would have to be looked up again.
@@ -10,32 +10,30 @@ waits there longer than its timeout would have to be looked up again.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from enum import Enum, auto
-from typing import Any
 
-from holdfast.model.errors import HoldfastError, Rejected
+from holdfast.model.errors import HoldfastError, Rejected, unreachable
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.ledger import Amounts
-from holdfast.model.machine import Rng
+from holdfast.model.machine import Reply, Rng
+from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Bind, Term
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Key
 from holdfast.observe.leader_election import LeaderElection
-from holdfast.observe.watch_events import Get
-from holdfast.propose.bind_operation import (
-    SENDS_MAX,
-    BindOutcome,
-    BindPhase,
-    Course,
-    bind_of,
-    outcome_in,
-    outcome_of_bind,
-    outcome_of_look,
+from holdfast.observe.operation import (
+    Finish,
+    GiveUp,
+    NextCall,
+    Pause,
+    RequestOperation,
+    Why,
 )
+from holdfast.observe.snapshot import Objects
+from holdfast.propose.bind_operation import BIND_POLICY, OpenBind, bind_of
 from holdfast.propose.decision_records import DecisionRecorder
 from holdfast.propose.decision_rounds import ACCEPTED, NOT_BOUND, OVERTAKEN
-from holdfast.propose.decision_view import Objects, budget_of, capacity_class
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import (
     SCHEDULING_RETRYING,
@@ -45,6 +43,8 @@ from holdfast.propose.feasibility.outcome import (
     Verdict,
 )
 from holdfast.propose.feasibility.smallest_change import over_quota
+from holdfast.propose.fleet_snapshot import charge_assumed
+from holdfast.propose.queue.bind_slots import BindSlots
 from holdfast.propose.queue.pending_reasons import Notices
 from holdfast.propose.queue.quota_usage import QuotaUsage
 from holdfast.propose.queue.scheduling_queue import GroupKey, QueueEntry, SchedulingQueue
@@ -67,8 +67,6 @@ class RefusalReaction(Enum):
     AWAIT_ALLOWANCE = auto()
     # We no longer hold the lease of our scope.
     LEASE_LOST = auto()
-    # An earlier run of this scheduler already did it: read the replica.
-    LOOK = auto()
     # Nothing is known except that it failed now: pause.
     PAUSE = auto()
 
@@ -116,6 +114,7 @@ _AWAIT_ALLOWANCE = (
     Reason.QUOTA_EXCEEDED,
     Reason.QUOTA_UNKNOWN,
     Reason.COHORT_EXHAUSTED,
+    Reason.CLAIMED_BY_LENDERS,
     Reason.PRIORITY_BUDGET_EXCEEDED,
     Reason.GRANT_EXPIRED,
     Reason.GRANT_EXCEEDED,
@@ -128,7 +127,6 @@ _LESSONS: dict[Reason, RefusalReaction] = {
     **dict.fromkeys(_AWAIT_NEWS, RefusalReaction.AWAIT_CHANGE),
     **dict.fromkeys(_AWAIT_ALLOWANCE, RefusalReaction.AWAIT_ALLOWANCE),
     **dict.fromkeys(_LEASE_LOST, RefusalReaction.LEASE_LOST),
-    Reason.OPERATION_REUSED: RefusalReaction.LOOK,
 }
 
 
@@ -138,8 +136,8 @@ def reaction_to(reason: Reason) -> RefusalReaction:
 
 
 # The concurrent binds of one scheduler: at most when the servers answer quickly, and at least.
-COURSES_MAX = 4_096
-COURSES_MIN = 256
+BINDS_MAX = 4_096
+BINDS_MIN = 256
 # An answer that took longer than this is late.
 LATE_MS = 1_000
 # Each refusal brings a fresher snapshot, so a fourth conflict means contention: pause instead.
@@ -158,14 +156,16 @@ class Binder:
         objects: Objects,
         quota_usage: QuotaUsage,
         recorder: DecisionRecorder,
+        slots: BindSlots,
     ) -> None:
         self._fleet, self._queue, self._notices = fleet, queue, notices
         self._election, self._objects = election, objects
         self._quota_usage, self._recorder = quota_usage, recorder
-        self._courses: dict[str, Course] = {}
-        # The paused courses, by the end of the pause; entries of settled courses are void.
+        self.slots = slots
+        self._open: dict[str, OpenBind] = {}
+        # The paused binds, by the end of the pause; entries of settled ones are void.
         self._pauses: list[tuple[int, str]] = []
-        self._slots = COURSES_MIN
+        self._slots = BINDS_MIN
         self.freed: dict[str, None] = {}
         # Tenants whose quota has more room.
         self._refunded: dict[str, None] = {}
@@ -173,124 +173,123 @@ class Binder:
         self.doubted: dict[GroupKey, None] = {}
         # When all entries are tried again; published with the reasons.
         self.resync_at_ms = 0
+        # Whether a plan has assumed the place of a replica, by uid; its plan ends that.
+        self.is_planned: Callable[[str], bool] = lambda _uid: False
 
     @property
     def room(self) -> int:
         """How many more binds may be sent now."""
-        return self._slots - len(self._courses)
+        return self._slots - len(self._open)
 
     @property
     def next_ms(self) -> int | None:
-        """When the next pause of a course ends."""
+        """When the next pause of a bind ends."""
         while self._pauses and not self._is_pausing(*self._pauses[0]):
             heapq.heappop(self._pauses)
         return self._pauses[0][0] if self._pauses else None
 
     def _is_pausing(self, due_ms: int, uid: str) -> bool:
-        course = self._courses.get(uid)
-        pausing = BindPhase.TO_SEND, BindPhase.TO_LOOK
-        return course is not None and course.due_ms == due_ms and course.phase in pausing
+        it = self._open.get(uid)
+        return it is not None and it.due_ms == due_ms
 
     def record_latency(self, took_ms: int, *, failed: bool = False) -> None:
         """Record how long the answer to a bind took, or that it failed."""
         if failed or took_ms > LATE_MS:
-            self._slots = max(COURSES_MIN, self._slots - 4)
+            self._slots = max(BINDS_MIN, self._slots - 4)
         else:
-            self._slots = min(COURSES_MAX, self._slots + 1)
+            self._slots = min(BINDS_MAX, self._slots + 1)
 
     def start(
-        self, entry: QueueEntry, replica: Replica, proposal: Proposal, term: Term, now: Instant
-    ) -> tuple[Course, Bind]:
-        """Assume the placement. Returns the course and the request to send."""
+        self,
+        entry: QueueEntry,
+        replica: Replica,
+        proposal: Proposal,
+        term: Term,
+        now: Instant,
+        rng: Rng,
+    ) -> OpenBind:
+        """Assume the placement. Returns the bind to send."""
         bind = bind_of(self._election.identity, replica, proposal, term)
-        course = self._courses[entry.uid] = Course(entry.key, bind)
+        operation = RequestOperation(bind, BIND_POLICY, rng, now.monotonic_ms)
+        it = self._open[entry.uid] = OpenBind(entry.key, bind, operation)
+        self.slots.begin(entry.uid, entry.tenant, entry.workload)
         traits = traits_of(replica)
         now_ms = now.monotonic_ms
         self._fleet.assume(entry.uid, entry.key, proposal.node, proposal.held, now_ms, traits)
-        self._charge(entry.uid, replica, proposal.held.charge)
-        return course, bind
+        charge_assumed(self._quota_usage, replica, proposal.held.charge, self._objects)
+        return it
 
-    def _charge(self, uid: str, replica: Replica, charge: Amounts) -> None:
-        if self._quota_usage.is_counting:
-            of = capacity_class(self._objects, replica.spec.template.priority_class)
-            self._quota_usage.assume(uid, replica.namespace, of, charge, budget_of(replica))
-
-    def charge_assumed(self) -> None:
-        """Charge all that is assumed to quotas, once quotas are counted."""
-        for uid, assumed in self._fleet.all_assumed():
-            replica: Replica | None = self._objects.get("replicas", *assumed.key)
-            if replica is not None and replica.metadata.uid == uid:
-                self._charge(uid, replica, assumed.held.charge)
-
-    def due(self, now: Instant) -> list[tuple[Course, Bind | Get]]:
+    def due(self, now: Instant) -> list[tuple[OpenBind, Bind | Get]]:
         """The requests to send now that pauses are over: the same bind again, or another read."""
-        found: list[tuple[Course, Bind | Get]] = []
+        found: list[tuple[OpenBind, Bind | Get]] = []
         while (due_ms := self.next_ms) is not None and due_ms <= now.monotonic_ms:
-            course = self._courses[heapq.heappop(self._pauses)[1]]
-            if course.phase is BindPhase.TO_SEND:
-                course.phase = BindPhase.SENT
-                course.sends += 1
-                found.append((course, course.bind))
-            else:
-                found.append((course, self._look(course)))
+            it = self._open[heapq.heappop(self._pauses)[1]]
+            it.due_ms = None
+            call = self._follow(it, it.operation.resume(now.monotonic_ms), now)
+            if call is not None:
+                found.append((it, call))
         return found
 
-    def _rest(self, course: Course, phase: BindPhase, tries: int, now: Instant, rng: Rng) -> int:
-        """Pause a course. Returns until when."""
-        until_ms = course.pause(phase, tries, now.monotonic_ms, rng.random())
-        heapq.heappush(self._pauses, (until_ms, course.uid))
-        return until_ms
-
     def answered(
-        self, course: Course, request: Bind | Get, answer: Any, now: Instant, rng: Rng
-    ) -> Get | None:
+        self, it: OpenBind, request: Bind | Get, answer: Reply, now: Instant
+    ) -> Bind | Get | None:
         """Process an answer. Returns the request to send right after it, if any."""
-        if self._courses.get(course.uid) is not course:
+        if self._open.get(it.uid) is not it:
             # The change of the replica arrived before the answer.
             return None
-        judge = outcome_of_bind if isinstance(request, Bind) else outcome_of_look
-        match judge(course, answer):
-            case BindOutcome.COMMITTED:
-                self._committed(course, now)
-            case BindOutcome.REFUSED:
-                if reaction_to(answer.reason) is RefusalReaction.LOOK:
-                    return self._look(course)
-                self._refused(course, answer, now)
-            case BindOutcome.UNDONE:
-                self._undone(course, answer, now)
-            case BindOutcome.UNKNOWN:
-                return self._look(course)
-            case BindOutcome.ABSENT:
-                self._absent(course, now, rng)
-            case BindOutcome.OVERTAKEN:
-                self._overtaken(course)
-            case BindOutcome.UNREAD:
-                self._rest(course, BindPhase.TO_LOOK, course.looks, now, rng)
-                course.looks += 1
+        return self._follow(it, it.operation.answered(request, answer, now.monotonic_ms), now)
+
+    def _follow(self, it: OpenBind, call: NextCall, now: Instant) -> Bind | Get | None:
+        """Do what the operation says next. Returns the request to send, if any."""
+        match call:
+            case Bind() | Get():
+                return call
+            case Pause():
+                self._rest(it, call, now)
+            case Finish():
+                self._committed(it, now)
+            case GiveUp(why=Why.OVERTAKEN):
+                self._overtaken(it)
+            case GiveUp(why=Why.NO_TRACE):
+                self._untraced(it, now)
+            case GiveUp(why=Why.REFUSED, error=Refusal() as refusal):
+                self._refused(it, refusal, now)
+            case GiveUp(why=Why.REFUSED | Why.UNDONE, error=HoldfastError() as error):
+                self._undone(it, error, now)
+            case _:
+                unreachable(f"a bind does not end with {call!r}")
         return None
 
-    def seen(self, uid: str, replica: Replica | None) -> None:
+    def _rest(self, it: OpenBind, pause: Pause, now: Instant) -> None:
+        it.due_ms = now.monotonic_ms + pause.duration_ms
+        heapq.heappush(self._pauses, (it.due_ms, it.uid))
+        if pause.sends:
+            message = f"the answer to the bind to {it.bind.node} was lost; the bind is retried"
+            tries = it.operation.tries
+            self._say(it.key, SCHEDULING_RETRYING, message, tries, it.due_ms, now)
+
+    def seen(self, uid: str, replica: Replica | None, now: Instant) -> None:
         """Process a change of a replica: it may show what an answer would have shown."""
-        course = self._courses.get(uid)
-        if course is None:
+        it = self._open.get(uid)
+        if it is None:
             if replica is None:
                 self._give_up(uid)
             return
-        # That the replica is unchanged says nothing: the cache may be behind.
-        outcome = outcome_in(course, replica)
-        if outcome is not BindOutcome.ABSENT:
-            del self._courses[uid]
-            is_ours = outcome is BindOutcome.COMMITTED
-            entry = self._queue.get(course.key)
+        end = it.operation.seen(replica, now.monotonic_ms)
+        if end is not None:
+            del self._open[uid]
+            self.slots.end(uid)
+            is_ours = isinstance(end, Finish)
+            entry = self._queue.get(it.key)
             if is_ours and entry is not None:
                 self._trust(entry)
             self._recorder.settled(uid, ACCEPTED if is_ours else OVERTAKEN)
             self._give_up(uid)
 
     def overdue(self, now: Instant) -> None:
-        """Give up assumptions that were never confirmed; those of courses are kept."""
+        """Give up assumptions that were never confirmed; those of open binds are kept."""
         for uid in self._fleet.overdue(now.monotonic_ms):
-            if uid in self._courses:
+            if uid in self._open or self.is_planned(uid):
                 self._fleet.renew(uid, now.monotonic_ms)
                 continue
             assumed = self._fleet.assumed(uid)
@@ -301,31 +300,26 @@ class Binder:
 
     # Outcomes of a bind --------------------------------------------------------------------------
 
-    def _look(self, course: Course) -> Get:
-        course.phase = BindPhase.LOOKING
-        namespace, name = course.key
-        return Get("replicas", name, namespace)
-
-    def _committed(self, course: Course, now: Instant) -> None:
+    def _committed(self, it: OpenBind, now: Instant) -> None:
         """The bind is committed. The placement stays assumed until the cache shows it."""
-        entry = self._end(course, ACCEPTED)
-        self._fleet.renew(course.uid, now.monotonic_ms)
-        self._notices.forget(course.key)
+        entry = self._end(it, ACCEPTED)
+        self._fleet.renew(it.uid, now.monotonic_ms)
+        self._notices.forget(it.key)
         if entry is not None:
             self._queue.park(entry, ())
             self._trust(entry)
 
-    def _overtaken(self, course: Course) -> None:
+    def _overtaken(self, it: OpenBind) -> None:
         """The replica took another transition. Its next change will show which."""
-        entry = self._end(course, OVERTAKEN)
-        self._give_up(course.uid)
+        entry = self._end(it, OVERTAKEN)
+        self._give_up(it.uid)
         if entry is not None:
             self._queue.park(entry, ())
 
-    def _undone(self, course: Course, error: HoldfastError, now: Instant) -> None:
+    def _undone(self, it: OpenBind, error: HoldfastError, now: Instant) -> None:
         """The bind did not happen, through no fault of ours."""
-        entry = self._end(course, error.code, error.message)
-        self._give_up(course.uid)
+        entry = self._end(it, error.code, error.message)
+        self._give_up(it.uid)
         if entry is None:
             return
         if isinstance(error, Rejected):
@@ -338,33 +332,27 @@ class Binder:
             # moment.
             self._queue.failed(entry, now.monotonic_ms)
 
-    def _absent(self, course: Course, now: Instant, rng: Rng) -> None:
-        """The bind did not happen. Send it again, or after several copies, give it up."""
-        course.looks = 0
-        if course.sends < SENDS_MAX:
-            until_ms = self._rest(course, BindPhase.TO_SEND, course.sends, now, rng)
-            message = f"the answer to the bind to {course.bind.node} was lost; the bind is retried"
-            self._say(course.key, SCHEDULING_RETRYING, message, course.sends, until_ms, now)
-            return
-        entry = self._end(course, NOT_BOUND)
-        self._give_up(course.uid)
+    def _untraced(self, it: OpenBind, now: Instant) -> None:
+        """All copies were lost, and the replica is not bound."""
+        entry = self._end(it, NOT_BOUND)
+        self._give_up(it.uid)
         if entry is not None:
             message = (
-                f"{course.sends} answers to the bind to {course.bind.node} were lost and the "
+                f"{it.operation.tries} answers to the bind to {it.bind.node} were lost and the "
                 "replica is not bound; a node is chosen again"
             )
             self._pause(entry, SCHEDULING_RETRYING, message, now)
 
-    def _refused(self, course: Course, refusal: Refusal, now: Instant) -> None:
-        entry = self._end(course, refusal.reason.value, refusal.message)
+    def _refused(self, it: OpenBind, refusal: Refusal, now: Instant) -> None:
+        entry = self._end(it, refusal.reason.value, refusal.message)
         reaction = reaction_to(refusal.reason)
         if reaction is RefusalReaction.AWAIT_ALLOWANCE:
             # Nothing was released, so nothing must be woken by it.
-            self._quota_usage.unassume(course.uid)
-        self._give_up(course.uid)
+            self._quota_usage.unassume(it.uid)
+        self._give_up(it.uid)
         if reaction is RefusalReaction.ANOTHER_NODE:
-            self._fleet.shun(course.bind.node, refusal, now.monotonic_ms)
-        elif reaction is RefusalReaction.LEASE_LOST and course.bind.term == self._election.term:
+            self._fleet.shun(it.bind.node, refusal, now.monotonic_ms)
+        elif reaction is RefusalReaction.LEASE_LOST and it.bind.term == self._election.term:
             # A refusal of an earlier term of ours says nothing about the current one.
             self._election.lost()
         if entry is None:
@@ -378,12 +366,13 @@ class Binder:
         else:
             self._pause(entry, refusal.reason.value, refusal.message, now)
 
-    def _end(self, course: Course, result: str, message: str = "") -> QueueEntry | None:
-        """Settle the course. Returns its replica's queue entry, if it is still that replica's."""
-        del self._courses[course.uid]
-        self._recorder.settled(course.uid, result, message)
-        entry = self._queue.get(course.key)
-        return entry if entry is not None and entry.uid == course.uid else None
+    def _end(self, it: OpenBind, result: str, message: str = "") -> QueueEntry | None:
+        """Settle an open bind. Returns its replica's queue entry, if it is still that replica's."""
+        del self._open[it.uid]
+        self.slots.end(it.uid)
+        self._recorder.settled(it.uid, result, message)
+        entry = self._queue.get(it.key)
+        return entry if entry is not None and entry.uid == it.uid else None
 
     def _give_up(self, uid: str) -> None:
         node = self._fleet.unassume(uid)

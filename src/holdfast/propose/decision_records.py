@@ -25,9 +25,9 @@ from holdfast.propose.decision_rounds import (
     DecisionRound,
     WaitReason,
 )
-from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.fleet import Fleet
-from holdfast.propose.feasibility.outcome import PlacementReport, Proposal
+from holdfast.propose.feasibility.outcome import Outcome, PlacementReport, Preempt, Proposal
+from holdfast.propose.fleet_snapshot import FleetSnapshot
 from holdfast.propose.queue.scheduling_queue import QueueEntry
 
 # Answers come within a second, or their senders are in trouble.
@@ -67,7 +67,9 @@ class DecisionRecorder:
         self._due: list[ArchiveRecord] = []
         fleet.unassumed = []
 
-    def open(self, view: View, term: Term, salt: int, seen: dict[str, int], now: Instant) -> None:
+    def open(
+        self, view: FleetSnapshot, term: Term, salt: int, seen: dict[str, int], now: Instant
+    ) -> None:
         """Start a round for the decisions that follow."""
         if term.epoch != self._epoch:
             # Assumptions of another epoch belong to rounds that this epoch cannot name.
@@ -87,11 +89,12 @@ class DecisionRecorder:
             decided_ms=now.wall_ms,
             snapshot_revision=view.revision,
             snapshot_age_ms=view.age_ms,
+            snapshot_age_max_ms=view.age_max_ms,
             salt=salt,
             policy=view.policy.name if view.policy is not None else "",
             seen=seen,
             assumed=left[:LEFT_MAX],
-            left_out=self._fleet.assumptions - named,
+            left_out=self._fleet.assumptions - named + self._fleet.promises,
             shunned=self._fleet.shunned_nodes(),
             mixes=self._fleet.pools.begin_round(),
         )
@@ -114,8 +117,9 @@ class DecisionRecorder:
     def decided(
         self,
         turns: Sequence[tuple[QueueEntry, Replica]],
-        found: Sequence[Proposal | PlacementReport],
+        found: Sequence[Outcome],
         quota: str,
+        closed: tuple[str, ...] = (),
     ) -> None:
         """Record the answers to one question of the round, for as many as there are answers."""
         opened = self._now
@@ -133,6 +137,7 @@ class DecisionRecorder:
             [it.metadata.creation_timestamp for it in replicas],
             [it.metadata.generation for it in replicas],
             quota=quota,
+            closed=closed,
         )
         before = opened.size
         opened.size += len(asked)
@@ -141,10 +146,21 @@ class DecisionRecorder:
         if isinstance(first, PlacementReport):
             _say_why(case, first)
             return
+        if isinstance(first, Preempt):
+            _say_why(case, first.report)
+            if not first.keys:
+                # What the store shows of an earlier decision goes on.
+                return
+            case.waits, case.victims = None, [f"{ns}/{name}" for ns, name in first.keys]
+            case.nodes, case.results = [first.node], [""]
+            opened.awaited += 1
+            self._awaited[case.uids[0]] = opened, case, 0
+            return
         case.candidates, case.filtered, case.best = first.candidates, first.reasons, first.best
         case.looked_at = first.candidates + sum(first.reasons.values())
         places = [it for it in found if isinstance(it, Proposal)]
         case.nodes = [place.node for place in places]
+        case.node_revisions = [place.node_revision for place in places]
         if first.held.devices:
             case.devices = [place.held.devices for place in places]
         case.results = [""] * len(places)

@@ -43,9 +43,10 @@ class WaitReason(msgspec.Struct, frozen=True, omit_defaults=True):
 class Case(msgspec.Struct, omit_defaults=True):
     """One question of a round: where these replicas of one equivalence class should go.
 
-    Item i of each list is about member i. `nodes` and `devices` are empty where no node is
-    feasible, `generations` in rounds of earlier versions. `results` and `messages` are filled in as
-    answers come.
+    Item i of each list is about member i. `nodes`, `node_revisions` and `devices` are empty where
+    no node is feasible, `generations` and `node_revisions` in rounds of earlier versions.
+    `results` and `messages` are filled in as answers come. `victims` are stopped first, to make
+    room on the node of the only member.
     """
 
     namespace: str
@@ -57,6 +58,7 @@ class Case(msgspec.Struct, omit_defaults=True):
     queued: list[datetime | None]
     generations: list[int] = []
     nodes: list[str] = []
+    node_revisions: list[int] = []
     devices: list[tuple[DeviceShare, ...]] = []
     results: list[str] = []
     messages: dict[int, str] = {}
@@ -66,6 +68,9 @@ class Case(msgspec.Struct, omit_defaults=True):
     best: tuple[Ranked, ...] = ()
     quota: str = ""
     waits: WaitReason | None = None
+    victims: list[str] = []
+    # The nodes that were left to a job with a reserved start.
+    closed: tuple[str, ...] = ()
 
 
 class AssumedMembers(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -101,6 +106,8 @@ class DecisionRound(msgspec.Struct, omit_defaults=True):
     snapshot_revision: int
     snapshot_age_ms: int
     salt: int
+    # Rounds of earlier versions do not say it.
+    snapshot_age_max_ms: int = 0
     policy: str = ""
     seen: dict[str, int] = {}
     assumed: tuple[AssumedMembers, ...] = ()

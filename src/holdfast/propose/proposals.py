@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -20,15 +21,16 @@ from holdfast.model.machine import Rng
 from holdfast.model.placement.fit import Allocation, claim
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.time import Instant
-from holdfast.observe.node_columns import Floats
+from holdfast.observe.node_columns import Bools, Floats
 from holdfast.propose.batch_placement import BatchPlacement
-from holdfast.propose.decision_view import PendingWork, View
 from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
 from holdfast.propose.feasibility.node_state import NodeState
 from holdfast.propose.feasibility.node_verdicts import NodeVerdicts
 from holdfast.propose.feasibility.outcome import (
-    GANGS_NOT_SCHEDULED,
+    RESERVED_START,
+    Outcome,
     PlacementReport,
+    Preempt,
     Proposal,
     Ranked,
     Verdict,
@@ -38,7 +40,10 @@ from holdfast.propose.feasibility.smallest_change import over_quota, quota_chang
 from holdfast.propose.feasibility.unschedulable import code_counts, explain_unschedulable
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters.free_devices import is_counted
+from holdfast.propose.fleet_snapshot import FleetSnapshot, PendingWork
 from holdfast.propose.node_choice import best_row, next_rows, salt_of
+from holdfast.propose.preemption.promises import resumed
+from holdfast.propose.preemption.victim_search import VictimSearch, may_preempt
 
 # Devices: which of a node's devices, and what share of each, a replica should get.
 #
@@ -48,7 +53,7 @@ from holdfast.propose.node_choice import best_row, next_rows, salt_of
 # like a node that is full.
 
 
-def held_on(view: View, verdicts: NodeVerdicts, site: NodeState) -> Allocation:
+def held_on(view: FleetSnapshot, verdicts: NodeVerdicts, site: NodeState) -> Allocation:
     """What work with devices would hold on this node, which has room for it."""
     work = verdicts.work
     packer = verdicts.packer
@@ -62,71 +67,147 @@ def held_on(view: View, verdicts: NodeVerdicts, site: NodeState) -> Allocation:
     return held
 
 
-# The oldest snapshot on which the commit accepts a bind at all. A server sends a bookmark at least
-# every 15 s, so a healthy plane is never this far behind.
-SNAPSHOT_AGE_MAX_MS = 30_000
 # For how many nodes the scores are kept.
 BEST_KEPT = 3
 
 
 def propose(
-    view: View, replica: Replica, now: Instant, rng: Rng, verdict_cache: VerdictCache | None = None
-) -> Proposal | PlacementReport:
-    """A node for this replica, or why there is none. Ties are broken at random."""
+    view: FleetSnapshot,
+    replica: Replica,
+    now: Instant,
+    rng: Rng,
+    verdict_cache: VerdictCache | None = None,
+) -> Outcome:
+    """A node for this replica, what has to stop first, or why there is none.
+
+    Ties are broken at random.
+    """
     view.fleet.forgive(now.monotonic_ms)
     return propose_batch(view, [replica], now, salt_of(rng), verdict_cache or VerdictCache())[0]
 
 
 def propose_for_class(
-    view: View, equivalence: EquivalenceClass, salt: int
-) -> Proposal | PlacementReport:
-    """The same for an equivalence class whose node verdicts are known."""
-    columns, verdicts = view.columns, equivalence.verdicts
-    sums: Floats = verdicts.sums[columns.all]
-    soft_scores: dict[str, Floats] = {}
-    topology_rules = equivalence.topology_rules
-    if topology_rules is not None:
-        codes = topology_rules.codes(view, verdicts)
-        soft_scores = topology_rules.soft_scores(view, verdicts)
-        sums = np.where(codes == 0, sums + topology_rules.weighted_sum(soft_scores), -np.inf)
-    row = best_row(sums, columns.lot, salt)
+    view: FleetSnapshot, equivalence: EquivalenceClass, replica: Replica, salt: int, now: Instant
+) -> Outcome:
+    """The same for a replica of an equivalence class whose node verdicts are known."""
+    place = place_for_class(view, equivalence, salt)
+    if place is None and view.closed and (_open_sums(view, equivalence) > -np.inf).any():
+        return _behind_a_job(view)
+    if place is None:
+        report = explain_unschedulable(view, equivalence, could_place)
+        if not may_preempt(view, equivalence) or report.in_question:
+            return report
+        search = VictimSearch(view, equivalence, replica, salt, now, could_place)
+        return search.best(report) or search.explained(report)
+    return place
+
+
+def place_for_class(
+    view: FleetSnapshot, equivalence: EquivalenceClass, salt: int, among: Bools | None = None
+) -> Proposal | None:
+    """The best node of these rows, or of all; None if none has room. Nothing is explained."""
+    sums, soft_scores = _sums(view, equivalence)
+    if among is not None:
+        sums = np.where(among, sums, -np.inf)
+    row = best_row(sums, view.columns.lot, salt)
     if row is None:
-        return explain_unschedulable(view, equivalence)
+        return None
     ranked = [
         _ranked(view, equivalence, each, float(sums[each]), soft_scores)
         for each in next_rows(sums, row, BEST_KEPT)
     ]
-    candidates = int(np.count_nonzero(sums > -np.inf)) if topology_rules else verdicts.candidates
+    candidates = equivalence.verdicts.candidates
+    if equivalence.topology_rules is not None:
+        candidates = int(np.count_nonzero(sums > -np.inf))
     return _proposal(view, equivalence, row, ranked[0], tuple(ranked), candidates)
 
 
+def _sums(view: FleetSnapshot, equivalence: EquivalenceClass) -> tuple[Floats, dict[str, Floats]]:
+    """The score of each node, minus infinity where it is not feasible; and the topology scores."""
+    verdicts, topology_rules = equivalence.verdicts, equivalence.topology_rules
+    sums: Floats = verdicts.sums[view.columns.all]
+    if view.closed:
+        sums = sums.copy()
+        sums[list(view.closed)] = -np.inf
+    if topology_rules is None:
+        return sums, {}
+    codes = topology_rules.codes(view, verdicts)
+    soft_scores = topology_rules.soft_scores(view, verdicts)
+    sums = np.where(codes == 0, sums + topology_rules.weighted_sum(soft_scores), -np.inf)
+    return sums, soft_scores
+
+
+def _open_sums(view: FleetSnapshot, equivalence: EquivalenceClass) -> Floats:
+    """The score of each node if none were left to a job with a reserved start."""
+    return _sums(msgspec.structs.replace(view, closed=()), equivalence)[0]
+
+
+def _behind_a_job(view: FleetSnapshot) -> PlacementReport:
+    """The report for work that would delay a job with a reserved start wherever it fits."""
+    number = len(view.closed)
+    nodes = "the node" if number == 1 else f"the {number} nodes"
+    return PlacementReport(
+        {RESERVED_START: number},
+        f"{nodes} where it fits must be free when a waiting job starts there by the stated "
+        "durations; work that states an expectedSeconds short enough may start now",
+        Verdict.WAITING,
+        (WakeEvent.NODES,),
+        try_soon=True,
+        smallest_change="state job.expectedSeconds, if this work ends soon",
+    )
+
+
+def could_place(view: FleetSnapshot, replica: Replica) -> bool:
+    """Whether `propose` would find a node, for the question "what if".
+
+    It is asked of hypothetical snapshots, so nothing is explained or kept for the next question.
+    """
+    equivalence = class_of(view, replica, VerdictCache())
+    if isinstance(equivalence, PlacementReport):
+        return False
+    _, over = quota_room(view, equivalence.work, 1)
+    return over is None and bool((_sums(view, equivalence)[0] > -np.inf).any())
+
+
 def propose_batch(
-    view: View, replicas: Sequence[Replica], now: Instant, salt: int, verdict_cache: VerdictCache
-) -> list[Proposal | PlacementReport]:
+    view: FleetSnapshot,
+    replicas: Sequence[Replica],
+    now: Instant,
+    salt: int,
+    verdict_cache: VerdictCache,
+) -> list[Outcome]:
     """Nodes for several replicas of one class, as if one were placed after the other.
 
     Nothing else may be assumed between them, or the answers would differ. There may be fewer
     answers than replicas, but at least one: what these take matters to the rest.
     """
     view.fleet.forgive(now.monotonic_ms)
-    equivalence = _class_or_report(view, replicas[0], verdict_cache)
+    equivalence = class_of(view, replicas[0], verdict_cache)
     if isinstance(equivalence, PlacementReport):
         return [equivalence] * len(replicas)
+    kept = resumed(view, replicas[0], equivalence, now)
+    if kept is not None:
+        # Its promise may be charged to the quota already. The caller asks for such a replica alone.
+        return [kept]
     allowed, over = quota_room(view, equivalence.work, len(replicas))
     if over is not None:
         return [over] * len(replicas)
     replicas = replicas[:allowed]
-    first = propose_for_class(view, equivalence, salt)
-    if isinstance(first, PlacementReport) or len(replicas) == 1 or not equivalence.is_plain:
+    first = propose_for_class(view, equivalence, replicas[0], salt, now)
+    if isinstance(first, PlacementReport):
+        # One that was displaced itself may stop less than the others.
+        is_alike = replicas[0].status.displaced is None
+        return [first] * (len(replicas) if is_alike else 1)
+    if isinstance(first, Preempt) or len(replicas) == 1 or not equivalence.is_plain:
         # If not plain, only the first can be placed on this view.
-        return [first] * (len(replicas) if isinstance(first, PlacementReport) else 1)
+        return [first]
     packs = equivalence.verdicts.packer is not None
     if packs and _affects_others(view, equivalence, first.node):
         # It re-ranks all nodes, and a batch that ends with its first placement is not worth it.
         return [first]
     run = BatchPlacement(view, equivalence, len(replicas), salt)
     weight = _weight(equivalence)
-    found: list[Proposal | PlacementReport] = []
+    found: list[Outcome] = []
     for row, total, scores in run.choices(len(replicas)):
         site = view.fleet.at(row)
         found.append(
@@ -142,6 +223,7 @@ def propose_batch(
                 first.snapshot_revision,
                 first.snapshot_age_ms,
                 first.best,
+                node_revision=site.revision,
             )
         )
         if packs and _affects_others(view, equivalence, site.name):
@@ -149,13 +231,17 @@ def propose_batch(
     return found
 
 
-def _affects_others(view: View, equivalence: EquivalenceClass, node: str) -> bool:
+def _affects_others(view: FleetSnapshot, equivalence: EquivalenceClass, node: str) -> bool:
     site = view.fleet.get(node)
     return site is not None and equivalence.verdicts.affects_others(view, site.row)
 
 
 def could_take(
-    view: View, replica: Replica, node: str, now: Instant, verdict_cache: VerdictCache | None = None
+    view: FleetSnapshot,
+    replica: Replica,
+    node: str,
+    now: Instant,
+    verdict_cache: VerdictCache | None = None,
 ) -> bool:
     """Whether this one node could take the replica: whether an event about it may help."""
     view.fleet.forgive(now.monotonic_ms)
@@ -168,7 +254,7 @@ def could_take(
     return room_for(view, equivalence, np.array([site.row], np.intp)) > 0
 
 
-def room_for(view: View, equivalence: EquivalenceClass, rows: npt.NDArray[np.intp]) -> int:
+def room_for(view: FleetSnapshot, equivalence: EquivalenceClass, rows: npt.NDArray[np.intp]) -> int:
     """At most how many such replicas these nodes could take now, each taken by itself."""
     rows = rows[equivalence.verdicts.code[rows] == 0]
     if equivalence.topology_rules is not None and len(rows):
@@ -179,26 +265,18 @@ def room_for(view: View, equivalence: EquivalenceClass, rows: npt.NDArray[np.int
     return int(room.sum())
 
 
-def _class_or_report(
-    view: View, replica: Replica, verdict_cache: VerdictCache
+def class_of(
+    view: FleetSnapshot, replica: Replica, verdict_cache: VerdictCache
 ) -> EquivalenceClass | PlacementReport:
     """The replica's equivalence class, or the reason that keeps it from every node."""
-    if view.age_ms > SNAPSHOT_AGE_MAX_MS:
+    if view.is_too_old:
         # The age itself is left out: it would change the message every time.
         return PlacementReport(
             {Reason.TOO_OLD.value: 1},
-            f"the servers have sent nothing for more than {SNAPSHOT_AGE_MAX_MS // 1000} s; nothing "
+            f"the servers have sent nothing for more than {view.age_max_ms // 1000} s; nothing "
             "is placed on a snapshot this old",
             Verdict.WAITING,
             (WakeEvent.FRESHNESS,),
-        )
-    if replica.spec.gang:
-        return PlacementReport(
-            {GANGS_NOT_SCHEDULED: 1},
-            f"replica is a member of gang {replica.spec.gang}; gangs are not scheduled yet",
-            Verdict.NEVER,
-            (),
-            smallest_change=f"make workload {replica.spec.workload} without spec.gang",
         )
     equivalence = verdict_cache.class_of(replica, view)
     if isinstance(equivalence, PlacementReport):
@@ -209,7 +287,7 @@ def _class_or_report(
     return tenant_report if tenant_report is not None else equivalence
 
 
-def _tenant_report(view: View, work: PendingWork) -> PlacementReport | None:
+def _tenant_report(view: FleetSnapshot, work: PendingWork) -> PlacementReport | None:
     """What the tenant's own rules refuse, on any node."""
     if work.tenant is not None and work.tenant.spec.suspended:
         return PlacementReport(
@@ -235,7 +313,9 @@ def _tenant_report(view: View, work: PendingWork) -> PlacementReport | None:
     )
 
 
-def quota_room(view: View, work: PendingWork, most: int) -> tuple[int, PlacementReport | None]:
+def quota_room(
+    view: FleetSnapshot, work: PendingWork, most: int
+) -> tuple[int, PlacementReport | None]:
     """For how many of these the tenant's quota has room now, as far as is known here."""
     if view.quota_usage is None or not view.quota_usage.is_counting:
         return most, None
@@ -256,7 +336,7 @@ def _weight(equivalence: EquivalenceClass) -> int:
 
 
 def _ranked(
-    view: View,
+    view: FleetSnapshot,
     equivalence: EquivalenceClass,
     row: int,
     total: float,
@@ -270,7 +350,7 @@ def _ranked(
 
 
 def _proposal(
-    view: View,
+    view: FleetSnapshot,
     equivalence: EquivalenceClass,
     row: int,
     ranked: Ranked,
@@ -292,4 +372,5 @@ def _proposal(
         snapshot_revision=view.revision,
         snapshot_age_ms=view.age_ms,
         best=best,
+        node_revision=site.revision,
     )

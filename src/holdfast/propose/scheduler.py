@@ -9,45 +9,53 @@ standbys of one; the commit keeps them from taking the same place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from holdfast.model.access.identity import scheduler as scheduler_identity
+from holdfast.model.charging import QUOTA_NAME, budget_of
 from holdfast.model.errors import HoldfastError, unreachable
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
+from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.schedulerpolicy import FairnessRules, SchedulerPolicy
 from holdfast.model.lifecycle import State
-from holdfast.model.machine import Answered, Ask, Rng, Started, Wake, Woken
+from holdfast.model.machine import Answered, Ask, Effects, Rng, Started, Stimulus, Wake, Woken
+from holdfast.model.meta import spec_of
+from holdfast.model.preemption import is_requeued
 from holdfast.model.pulse import Backlog
-from holdfast.model.requests import AcquireLease, Bind, RenewLease, ReportPending
+from holdfast.model.read_requests import Get
+from holdfast.model.refusal import Refusal
+from holdfast.model.requests import AcquireLease, Bind, RenewLease, ReportPending, Term
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache, Key, ObjectChange, is_for_cache_only
 from holdfast.observe.inflight import Inflight
 from holdfast.observe.leader_election import RENEW_TIMEOUT_MS, LeaderElection
-from holdfast.observe.watch_events import Follow, Get
-from holdfast.propose.bind_operation import Course
-from holdfast.propose.binder import COURSES_MAX, Binder
+from holdfast.observe.watch_events import Follow
+from holdfast.propose.bind_operation import OpenBind
+from holdfast.propose.binder import BINDS_MAX, Binder, RefusalReaction, reaction_to
 from holdfast.propose.decision_records import DecisionRecorder
-from holdfast.propose.decision_view import (
-    PRIORITY_NAME,
-    QUOTA_NAME,
-    View,
-    budget_of,
-    policy_in_force,
-)
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import (
+    BINDS_CAP,
     PENDING_CAP,
     PlacementReport,
+    Preempt,
     Proposal,
     Verdict,
     WakeEvent,
 )
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import Filter
+from holdfast.propose.fleet_snapshot import RULES, FleetSnapshot, limit_tenant, policy_in_force
+from holdfast.propose.gang.decide import BY_GANG, GangGrowth, GangStart
+from holdfast.propose.gang.rounds import GangRounds
+from holdfast.propose.gang.steps import TOGETHER_MAX
 from holdfast.propose.node_choice import salt_of
+from holdfast.propose.plans import PLAN_REQUESTS_MAX, PlacementPlan, PlanCall, PlanRunner
+from holdfast.propose.preemption.promises import plan_of, promise_of
 from holdfast.propose.proposals import propose_batch
+from holdfast.propose.queue.bind_slots import BindSlots
+from holdfast.propose.queue.fair_shares import FairShares
 from holdfast.propose.queue.pending_reasons import Notices
 from holdfast.propose.queue.queueing_hints import QueueingHints
 from holdfast.propose.queue.quota_usage import QuotaUsage
@@ -60,6 +68,7 @@ from holdfast.propose.queue.scheduling_queue import (
     backlog,
 )
 from holdfast.propose.queue.shard import EVERYTHING, SchedulerShare
+from holdfast.propose.reserved_starts import ReservedStarts
 from holdfast.propose.scores import Scorer
 
 # A step must not block its shell; the rest is decided in the next step.
@@ -74,6 +83,9 @@ NOTICES_MAX = 64
 # three seconds).
 UNSAID_MAX = 4
 
+# A limit of binds in flight is reported if a replica waits for it longer than this.
+BINDS_CAP_AFTER_MS = 5_000
+
 # The kinds that a decision looks at. Rules first, so that work is never judged by incomplete rules.
 FOLLOWED = (
     "tenants",
@@ -82,18 +94,23 @@ FOLLOWED = (
     "priorityclasses",
     "schedulerpolicies",
     "nodes",
+    "workloads",
     "reservations",
     "replicas",
 )
-_ALLOWANCE = ("tenants", "regions", "quotas", "priorityclasses")
+# Workloads change with each step of their replicas; only the gangs among them matter here.
+_ONLY = {"workloads": "spec.gang.minAvailable!="}
 _WAKE = "scheduler"
+# Without a policy in force.
+NO_RULES = FairnessRules()
 
 
 class _About(msgspec.Struct, frozen=True):
-    """What a request in flight is about: a bind's course, or a notice; otherwise the lease."""
+    """What a request in flight is about: a bind, a notice or a plan; otherwise the lease."""
 
-    course: Course | None = None
+    bind: OpenBind | None = None
     notice: Key | None = None
+    plan: PlanCall | None = None
 
 
 # A queue entry whose turn it is, and its replica.
@@ -116,18 +133,22 @@ class Scheduler:
         resync_ms: int = 60_000,
         filters: Sequence[Filter] = (),
         scorers: Sequence[Scorer] = (),
+        gang_together_max: int = TOGETHER_MAX,
     ) -> None:
         self.identity = scheduler_identity(name).name
         self._rng, self._resync_ms = rng, resync_ms
-        follows = [Follow(plural) for plural in FOLLOWED]
+        follows = [Follow(plural, fields=_ONLY.get(plural, "")) for plural in FOLLOWED]
         self.cache = Cache(follows, rng, resync_ms=resync_ms)
+        self.cache.index(BY_GANG)
         self._share = share
         self.election = LeaderElection(scope or share.scope(name), self.identity, instance=name)
-        self.fleet, self.queue = Fleet(), SchedulingQueue(rng)
+        self.fleet, self.shares = Fleet(), FairShares()
+        self.queue = SchedulingQueue(rng, self.shares)
         self.verdict_cache = VerdictCache(filters, scorers)
         self._hints = QueueingHints(self.queue, self.fleet, self.verdict_cache, self.cache)
-        self.notices, self.quota_usage = Notices(), QuotaUsage()
+        self.notices, self.quota_usage = Notices(), QuotaUsage(self.shares)
         self._lanes = RecoveryLanes(self.fleet)
+        self.starts = ReservedStarts(self.fleet, self.queue)
         self.recorder = DecisionRecorder(self.identity, self.fleet)
         self.binder = Binder(
             self.fleet,
@@ -137,9 +158,16 @@ class Scheduler:
             self.cache,
             self.quota_usage,
             self.recorder,
+            BindSlots(),
         )
+        self.plans = PlanRunner(
+            self.fleet, self.queue, self.notices, self.quota_usage, self.recorder, rng
+        )
+        self.binder.is_planned = self.plans.has
+        self._gangs = GangRounds(self.identity, gang_together_max)
         # One slot is reserved for the lease: it must not wait behind many binds.
-        self._inflight: Inflight[_About] = Inflight(COURSES_MAX + NOTICES_MAX + 1)
+        slots = BINDS_MAX + NOTICES_MAX + PLAN_REQUESTS_MAX + 1
+        self._inflight: Inflight[_About] = Inflight(slots)
         self._notices_sent = 0
         self._resync_at_ms = 0
         self._was_ready = False
@@ -148,9 +176,11 @@ class Scheduler:
         self._rules = 0
         self._wake_ms: int | None = None
 
-    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+    def step(self, stimulus: Stimulus, now: Instant) -> Effects:
         """Process one stimulus and return the effects to perform, in order."""
         knew = self.cache.is_ready
+        rules = self._policy.spec.fairness if self._policy is not None else NO_RULES
+        self.shares.begin(now, rules)
         update = self.cache.step(stimulus, now)
         effects = update.effects
         if knew and not update.changes and is_for_cache_only(stimulus) and self._needs_no_freshness:
@@ -175,33 +205,79 @@ class Scheduler:
 
     def backlog(self, now: Instant) -> Backlog:
         """What waits, and the free capacity: for operators."""
-        return backlog(self.queue, self.cache, self.fleet, self.verdict_cache, now)
+        found = backlog(self.queue, self.cache, self.fleet, self.verdict_cache, now)
+        fairness = self.shares.reports(self._share.takes)
+        starts = self.starts
+        return msgspec.structs.replace(
+            found,
+            fairness=fairness,
+            estimates=starts.settled,
+            estimate_error_ms=starts.error_ms,
+            preemptions=self.plans.preemptions(),
+            in_turn=self.plans.swaps,
+        )
 
-    def _do_what_is_due(self, now: Instant) -> list[Any]:
+    def _do_what_is_due(self, now: Instant) -> Effects:
         """Do all that is due, whatever the stimulus was: nothing here depends on one event."""
-        effects: list[Any] = []
+        effects: Effects = []
         request = self.election.due(now)
         if request is not None:
             effects.append(self._lease(request, now))
         self.binder.overdue(now)
-        for course, again in self.binder.due(now):
-            effects.append(self._inflight.ask(again, _About(course), now.monotonic_ms))
+        for bind, again in self.binder.due(now):
+            effects.append(self._inflight.ask(again, _About(bind), now.monotonic_ms))
         self._resync(now)
+        if self.shares.is_refresh_due:
+            self.shares.refresh(self.fleet.columns.totals())
         view = self._view(now)
-        freed, self.binder.freed = self.binder.freed, {}
+        freed, self.binder.freed = self.binder.freed | self.plans.freed, {}
+        self.plans.freed = {}
+        self.plans.freed_nodes(freed)
+        effects += self._go_on_with_plans(view, now)
         refunded = self.binder.take_refunded()
+        settled, self.binder.slots.freed = self.binder.slots.freed, {}
+        self._hints.after_settled(settled)
+        self._reopen(now)
         self._hints.after_releases(view, refunded, self.binder.doubted)
         self._hints.after_changes(view, freed, now)
         effects += self._decide(view, now)
+        effects += self._go_on_with_plans(view, now)
         effects += self._publish(now)
         effects += self.recorder.due(now.monotonic_ms)
         return [*effects, *self._wake(now)]
 
-    def _view(self, now: Instant) -> View:
-        cache = self.cache
-        age_ms = cache.age_ms(now)
-        rules, quota_usage = self._rules, self.quota_usage
-        return View(self.fleet, cache, cache.revision, age_ms, self._policy, rules, quota_usage)
+    def _go_on_with_plans(self, view: FleetSnapshot, now: Instant) -> list[Ask]:
+        """Send what plans need now, and learn from those that were given up."""
+        if self.election.term is not None and self.cache.is_ready:
+            for plan in self._gangs.without_plan(view, self.election.term, self.plans, now):
+                self.plans.start(plan, view, now)
+        calls = self.plans.due(view, now)
+        refused, self.plans.refused = self.plans.refused, []
+        for plan, refusal in refused:
+            self._learn(plan, refusal, now)
+        return [
+            self._inflight.ask(request, _About(plan=call), now.monotonic_ms)
+            for call, request in calls
+        ]
+
+    def _learn(self, plan: PlacementPlan, refusal: Refusal, now: Instant) -> None:
+        match reaction_to(refusal.reason):
+            case RefusalReaction.ANOTHER_NODE if "node" in refusal.details:
+                self.fleet.shun(refusal.details["node"], refusal, now.monotonic_ms)
+            case RefusalReaction.LEASE_LOST:
+                self.election.lost()
+
+    def _view(self, now: Instant) -> FleetSnapshot:
+        return FleetSnapshot(
+            self.cache,
+            self.cache.revision,
+            self.cache.age_ms(now),
+            self.election.observation_age_max_ms,
+            fleet=self.fleet,
+            policy=self._policy,
+            rules=self._rules,
+            quota_usage=self.quota_usage,
+        )
 
     # Answers -------------------------------------------------------------------------------------
 
@@ -210,16 +286,19 @@ class Scheduler:
         if sent is None:
             return []
         request, answer, about = sent.request, stimulus.body, sent.about
-        follow_up: Get | None = None
+        if about.plan is not None:
+            self.plans.answered(about.plan, request, answer, now)
+            return []
+        follow_up: Bind | Get | None = None
         match request:
             case ReportPending() if about.notice is not None:
                 self._notices_sent -= 1
                 self.notices.answered(about.notice, request, answer, now.monotonic_ms)
-            case Bind() | Get() if about.course is not None:
+            case Bind() | Get() if about.bind is not None:
                 if isinstance(request, Bind):
                     took_ms = now.monotonic_ms - sent.sent_ms
                     self.binder.record_latency(took_ms, failed=isinstance(answer, HoldfastError))
-                follow_up = self.binder.answered(about.course, request, answer, now, self._rng)
+                follow_up = self.binder.answered(about.bind, request, answer, now)
             case Get() | AcquireLease() | RenewLease():
                 acquire = self.election.answered(request, answer, sent.sent_ms, now)
                 return [self._lease(acquire, now)] if acquire is not None else []
@@ -235,36 +314,37 @@ class Scheduler:
 
     def _apply_change(self, change: ObjectChange, now: Instant) -> None:
         freed = self.fleet.notice(change)
+        self.starts.notice(change)
+        self.plans.notice(change)
         self.binder.freed |= dict.fromkeys(freed)
         if change.plural in ("replicas", "reservations"):
             is_less = self.quota_usage.notice(change.before, change.after)
             # Freed nodes count too: quotas may not be known here yet.
             if is_less or freed:
                 self.binder.note_refund(change.object.namespace)
+        if isinstance(change.object, Reservation):
+            self._gangs.note(change, is_ours=self._share.takes(change.object.namespace))
         if change.plural == "replicas":
+            self.shares.notice(change.before, change.after)
             self._replica(change, now)
         elif change.plural == "schedulerpolicies":
-            self._policy = policy_in_force(list(self.cache.all("schedulerpolicies")))
-            if _spec(change.before) != _spec(change.after):
+            self._policy = policy_in_force(self.cache.all("schedulerpolicies"))
+            if spec_of(change.before) != spec_of(change.after):
                 self.queue.wake_all()
-        elif change.plural in _ALLOWANCE and _spec(change.before) != _spec(change.after):
+        elif change.plural in RULES and spec_of(change.before) != spec_of(change.after):
             self._rules += 1
             if change.plural == "quotas":
-                self._apply_quota(change.object.namespace)
+                tenant = change.object.namespace
+                limit_tenant(self.quota_usage, tenant, self.cache, self.fleet)
+                self.binder.slots.limit(tenant, self.cache.get("quotas", tenant, QUOTA_NAME))
             self.queue.wake_waiting_for(WakeEvent.ALLOWANCE)
-
-    def _apply_quota(self, tenant: str) -> None:
-        """Apply a change of a tenant's quota."""
-        if self.quota_usage.limit(tenant, self.cache.get("quotas", tenant, QUOTA_NAME)):
-            self.quota_usage.recount(self.cache.all("replicas"), self.cache.all("reservations"))
-            self.binder.charge_assumed()
 
     def _replica(self, change: ObjectChange, now: Instant) -> None:
         before, after = change.before, change.after
         if isinstance(before, Replica):
             uid = before.metadata.uid
             same = isinstance(after, Replica) and after.metadata.uid == uid
-            self.binder.seen(uid, after if isinstance(after, Replica) and same else None)
+            self.binder.seen(uid, after if isinstance(after, Replica) and same else None, now)
         if isinstance(after, Replica) and self._is_ours(after):
             self._enqueue(after, now)
         else:
@@ -274,18 +354,35 @@ class Scheduler:
 
     def _enqueue(self, replica: Replica, now: Instant) -> None:
         key, number = (replica.namespace, replica.name), replica.status.transition_number
-        entry = self.queue.add(key, replica.metadata.uid, number, self._lane(replica))
+        workload = replica.spec.workload
+        most = self.binder.slots.pending_per_workload(key[0])
+        lane, first = self._lane(replica), is_requeued(replica)
+        uid = replica.metadata.uid
+        entry = self.queue.add(key, uid, number, lane, workload, most, first=first)
         if entry is None:
+            whose, number = f"tenant {key[0]}", PENDING_PER_TENANT_MAX
+            if most is not None and self.queue.is_capped(key[0], workload):
+                whose, number = f"workload {workload}", most
             message = (
-                f"tenant {key[0]} already has {PENDING_PER_TENANT_MAX} pending replicas; more are "
-                "not considered until some are placed"
+                f"{whose} already has {number} pending replicas; more are not considered until "
+                "some are placed"
             )
             report = PlacementReport({PENDING_CAP: 1}, message, Verdict.WAITING, ())
             self.notices.say(replica, report, 0, self._resync_at_ms, now)
 
+    def _reopen(self, now: Instant) -> None:
+        """Queue more replicas of workloads of which half that were queued are placed."""
+        if not self.queue.reopened:
+            return
+        reopened, self.queue.reopened = self.queue.reopened, {}
+        for replica in self.cache.all("replicas"):
+            whose = replica.metadata.namespace, replica.spec.workload
+            if whose in reopened and self._is_ours(replica):
+                self._enqueue(replica, now)
+
     def _lane(self, replica: Replica) -> Lane:
         found = self.cache.get(
-            "priorityclasses", "", replica.spec.template.priority_class or PRIORITY_NAME
+            "priorityclasses", "", budget_of(replica.spec.template.priority_class)
         )
         return bool(found is not None and found.spec.urgent), replica.spec.priority
 
@@ -310,23 +407,27 @@ class Scheduler:
 
     # Deciding ------------------------------------------------------------------------------------
 
+    @property
+    def _bind_slots(self) -> int:
+        return self._inflight.room - NOTICES_MAX - PLAN_REQUESTS_MAX - 1
+
     def _may_decide(self, now: Instant) -> bool:
         """Whether the cache is ready, the lease was acknowledged recently, and there is room."""
         if self.election.term is None or not self.election.is_acknowledged(now):
             return False
-        # A course that a change has settled may still have a request in flight.
-        room = min(self.binder.room, self._inflight.room - NOTICES_MAX - 1)
+        # A bind that a change has settled may still have a request in flight.
+        room = min(self.binder.room, self._bind_slots)
         if room < ROUND_MIN and len(self._inflight) > ROUND_MIN and not self.queue.has_urgent:
             # Every request is answered, or given up by the shell, so more room will follow.
             return False
         return room > 0 and self.cache.is_ready
 
-    def _decide(self, view: View, now: Instant) -> list[Ask]:
+    def _decide(self, view: FleetSnapshot, now: Instant) -> list[Ask]:
         """One round: as many decisions as there is room for, in the order of the queue."""
         effects: list[Ask] = []
         if not self._may_decide(now):
             return effects
-        room = min(DECISIONS_MAX, self.binder.room, self._inflight.room - NOTICES_MAX - 1)
+        room = min(DECISIONS_MAX, self.binder.room, self._bind_slots)
         run: list[_Turn] = []
         salt = -1
         for _ in range(room):
@@ -335,17 +436,28 @@ class Scheduler:
                 break
             if salt < 0:
                 salt = salt_of(self._rng)
+                self._gangs.begin_round()
                 self._open_round(view, salt, now)
-            if run and run[0][0].class_key != turn[0].class_key:
+            is_alone = promise_of(view, turn[1]) is not None
+            if run and (is_alone or run[0][0].class_key != turn[0].class_key):
                 effects += self._place(view, run, salt, now)
                 run = []
+            if is_alone:
+                effects += self._place(view, [turn], salt, now)
+                continue
+            entry, replica = turn
+            self.shares.expect(entry.tenant, replica)
             run.append(turn)
+            if self.binder.slots.is_limited(entry.tenant):
+                # Whether the next one may be sent depends on this one.
+                effects += self._place(view, run, salt, now)
+                run = []
         if run:
             effects += self._place(view, run, salt, now)
         self.recorder.close()
         return effects
 
-    def _open_round(self, view: View, salt: int, now: Instant) -> None:
+    def _open_round(self, view: FleetSnapshot, salt: int, now: Instant) -> None:
         term = self.election.term
         if term is not None:
             self.recorder.open(view, term, salt, self.cache.seen, now)
@@ -356,45 +468,135 @@ class Scheduler:
             replica: Replica | None = self.cache.get("replicas", *entry.key)
             if replica is None or not is_waiting(replica):
                 self.queue.forget(entry.key)
-            elif self.fleet.assumed(entry.uid) is not None:
-                # Its bind is in flight, or was accepted and the cache does not show it yet.
+            elif self.fleet.assumed(entry.uid) is not None or self.plans.has(entry.uid):
+                # Its bind is in flight, or was accepted and the cache does not show it yet; or a
+                # plan decides about it.
                 self.queue.park(entry, ())
-            else:
+            elif not self._must_wait_for_binds(entry, replica, now):
                 if entry.class_key is None:
                     entry.class_key = self.verdict_cache.key(replica)
                 return entry, replica
         return None
 
-    def _place(self, view: View, run: list[_Turn], salt: int, now: Instant) -> list[Ask]:
+    def _must_wait_for_binds(self, entry: QueueEntry, replica: Replica, now: Instant) -> bool:
+        """Whether its tenant or workload has as many binds in flight as may be; then it waits."""
+        limit = self.binder.slots.full(entry.tenant, entry.workload)
+        if not limit:
+            return False
+        self.queue.park(entry, (WakeEvent.BINDS,))
+        report = PlacementReport({BINDS_CAP: 1}, limit, Verdict.WAITING, (WakeEvent.BINDS,))
+        # Most binds are settled in milliseconds, and each report is a write.
+        self.notices.say(
+            replica, report, entry.turns, self._resync_at_ms, now, after_ms=BINDS_CAP_AFTER_MS
+        )
+        return True
+
+    def _place(self, view: FleetSnapshot, run: list[_Turn], salt: int, now: Instant) -> list[Ask]:
         """Place several replicas of one equivalence class."""
         effects: list[Ask] = []
         term = self.election.term
         if term is None:
             unreachable("a decision needs a lease term")
+        if run[0][1].spec.gang:
+            return self._place_gang(view, run, salt, term, now)
         while run:
-            decisions = propose_batch(view, [it for _, it in run], now, salt, self.verdict_cache)
-            self.recorder.decided(run, decisions, self._quota_state(view, run[0][1]))
+            replicas = [it for _, it in run]
+            closed = self.starts.closed(replicas, run[0][0].lane, now)
+            decisions = propose_batch(
+                _without(view, closed), replicas, now, salt, self.verdict_cache
+            )
+            quota = self._quota_state(view, run[0][1])
+            self.recorder.decided(run, decisions, quota, closed)
             for (entry, replica), decision in zip(run, decisions, strict=False):
                 place: Proposal | None
-                if isinstance(decision, PlacementReport):
-                    place = self._lanes.place(view, replica, decision, now)
-                    if place is None:
-                        self._wait(entry, replica, decision, now)
-                        continue
-                else:
-                    place = decision
-                course, bind = self.binder.start(entry, replica, place, term, now)
-                effects.append(self._inflight.ask(bind, _About(course), now.monotonic_ms))
+                match decision:
+                    case PlacementReport():
+                        place = self._lanes.place(view, replica, decision, now)
+                        if place is None:
+                            self._wait(
+                                entry, replica, self._told(view, entry, replica, decision, now), now
+                            )
+                            continue
+                    case Preempt(report=report):
+                        place = self._lanes.place(view, replica, report, now)
+                        if place is None:
+                            self._preempt(view, replica, decision, term, now)
+                            continue
+                    case Proposal():
+                        place = decision
+                self.starts.started(entry.uid, now)
+                it = self.binder.start(entry, replica, place, term, now, self._rng)
+                effects.append(self._inflight.ask(it.bind, _About(it), now.monotonic_ms))
             # There may be fewer decisions than replicas: what was just assumed matters to the rest.
             run = run[len(decisions) :]
+        self.shares.forget_expected()
+        return effects
+
+    def _told(
+        self,
+        view: FleetSnapshot,
+        entry: QueueEntry,
+        replica: Replica,
+        report: PlacementReport,
+        now: Instant,
+    ) -> PlacementReport:
+        """The report with the estimated start of a job, which is reserved from now on."""
+        equivalence = self.verdict_cache.known(entry.class_key)
+        return self.starts.told(view, replica, entry.lane, report, equivalence, now)
+
+    def _preempt(
+        self, view: FleetSnapshot, replica: Replica, found: Preempt, term: Term, now: Instant
+    ) -> None:
+        """Start the plan that makes room, or leave it to the next round if there are too many."""
+        entry = self.queue.get((replica.namespace, replica.name))
+        if entry is not None and not self.plans.room:
+            self._wait(entry, replica, found.report, now)
+            return
+        plan = plan_of(self.identity, term, replica, found, view, now)
+        self.plans.start(plan, view, now)
+
+    def _place_gang(
+        self, view: FleetSnapshot, run: list[_Turn], salt: int, term: Term, now: Instant
+    ) -> list[Ask]:
+        """Place the gang of these members: the first one's turn decides for all of them."""
+        effects: list[Ask] = []
+        view.fleet.forgive(now.monotonic_ms)
+        decided = self._gangs.decide(view, run[0][1], salt, self.verdict_cache, self.plans)
+        match decided:
+            case GangStart():
+                plan = self._gangs.plan_of(decided, term, now)
+                self.plans.start(plan, view, now)
+            case GangGrowth():
+                for replica, place in decided.places:
+                    entry = self.queue.get((replica.namespace, replica.name))
+                    if entry is not None and entry.uid == replica.metadata.uid:
+                        it = self.binder.start(entry, replica, place, term, now, self._rng)
+                        effects.append(self._inflight.ask(it.bind, _About(it), now.monotonic_ms))
+                decided = decided.report
+        leads = True
+        for entry, replica in run:
+            if self.plans.has(entry.uid):
+                # Parked by its plan, which keeps how often it has failed.
+                continue
+            is_placed = self.fleet.assumed(entry.uid) is not None
+            if is_placed or not isinstance(decided, PlacementReport):
+                self.queue.park(entry, ())
+            elif leads:
+                # Its turn comes again for all of them.
+                leads = False
+                self._wait(entry, replica, decided, now)
+            else:
+                self.queue.park(entry, ())
+                if not decided.in_question:
+                    self.notices.say(replica, decided, entry.turns, self._resync_at_ms, now)
         return effects
 
     @staticmethod
-    def _quota_state(view: View, replica: Replica) -> str:
+    def _quota_state(view: FleetSnapshot, replica: Replica) -> str:
         if view.quota_usage is None or not view.quota_usage.is_counting:
             return ""
-        of = view.capacity_class(replica.spec.template.priority_class)
-        return view.quota_usage.state(replica.namespace, of, budget_of(replica))
+        budget = budget_of(replica.spec.template.priority_class)
+        return view.quota_usage.state(replica.namespace, view.capacity_class(budget), budget)
 
     def _wait(
         self, entry: QueueEntry, replica: Replica, report: PlacementReport, now: Instant
@@ -427,7 +629,9 @@ class Scheduler:
         """The scheduler's own wake-up, if its time has changed."""
         now_ms = now.monotonic_ms
         moments = [self._resync_at_ms, self.fleet.next_ms, self.binder.next_ms]
-        moments.append(self.recorder.next_ms)
+        moments += [self.recorder.next_ms, self.plans.next_ms]
+        if self.election.term is not None:
+            moments.append(self._gangs.next_ms)
         if self._notices_sent < NOTICES_MAX and self.election.term is not None:
             moments.append(self.notices.next_ms)
         if self.election.next_ms > now_ms:
@@ -448,5 +652,10 @@ def is_waiting(replica: Replica) -> bool:
     return is_pending and replica.metadata.deletion_timestamp is None
 
 
-def _spec(obj: Any) -> Any:
-    return getattr(obj, "spec", None)
+def _without(view: FleetSnapshot, closed: tuple[str, ...]) -> FleetSnapshot:
+    """The view for work that must leave these nodes alone."""
+    if not closed:
+        return view
+    sites = (view.fleet.get(name) for name in closed)
+    rows = tuple(site.row for site in sites if site is not None)
+    return msgspec.structs.replace(view, closed=rows)

@@ -43,11 +43,15 @@ class Calls:
         """Let an address stand for several machines; each Ask goes to one of them at random."""
         self._balanced[name] = tuple(members)
 
-    def find(self, address: str) -> Cell | None:
-        """The machine behind an address."""
-        cell = self.world.cells.get(address)
-        if cell is None and address in self._balanced:
-            cell = self.world.cells.get(pick(self._rng, self._balanced[address]))
+    def find(self, address: str, asker: Cell) -> Cell | None:
+        """The machine behind an address: in the plane of the asker, or else in the world."""
+        cell = self._find(asker.prefix + address)
+        return self._find(address) if cell is None and asker.prefix else cell
+
+    def _find(self, name: str) -> Cell | None:
+        cell = self.world.cells.get(name)
+        if cell is None and name in self._balanced:
+            cell = self.world.cells.get(pick(self._rng, self._balanced[name]))
         return cell
 
     def open(self, cell: Cell, effect: Any) -> CallInFlight:
@@ -61,7 +65,7 @@ class Calls:
 
     def _ask(self, cell: Cell, ask: Ask) -> None:
         call = self.open(cell, ask)
-        target = self.find(ask.to)
+        target = self.find(ask.to, cell)
         if target is None:
             self.reply(call, Unavailable(f"{ask.to} is not known"), cell.host)
             return

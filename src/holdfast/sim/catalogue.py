@@ -61,6 +61,11 @@ NAMES = (
         "sc6_node_loss",
         "nodes die, are cut off, hang, and come back a second before and after the fence",
     ),
+    CatalogueEntry(
+        "sc6-node-loss-ten",
+        "the same, and the zone that is lost has ten nodes",
+        _EXAMPLES + "sc6_node_loss:TEN",
+    ),
     _example(
         "sc7-leader-change",
         "sc7_leader_change",
@@ -135,7 +140,11 @@ NAMES = (
     _world("rot", "versions.rot:ROT", "stored records are damaged while the plane keeps running"),
     _world("ledgers", "versions.ledgers:LEDGERS", "ledgers are damaged and recounted"),
     _world("mixed", "versions.mixed:MIXED", "servers of two versions over one store"),
+    _world("two-planes", "two_planes:TWO", "two planes whose link is cut"),
     _world("placing", "placing.scenario:SCENARIO", "competing schedulers, on twenty nodes"),
+    _world(
+        "contended", "placing.contended:CONTENDED", "less room than work: classes and preemption"
+    ),
 )
 
 
@@ -160,10 +169,14 @@ EDGES = tuple(
             "all_controllers.dark_zones:DARK",
             "all_controllers.rollouts_under_faults:ROLLING",
         ),
-        "authority.scenario:ALONE",
+        "all_controllers.memories:MEMORIES",
+        *("authority.scenario:ALONE", "authority.scenario:OVERCOMMIT"),
         *(f"agents.scenario:{it}" for it in ("AGENTS", "AWAY", "PORTS", "STOPPING")),
         "audit.scenario:SCENARIO",
+        "two_planes:TWO",
         *(f"placing.scenario:{it}" for it in ("SCENARIO", "SHARDS", "PROMPT", "MANY")),
+        "placing.contended:CONTENDED",
+        *("placing.gang_worlds:GANGS", "placing.gang_worlds:LARGE_GANGS"),
     )
 )
 

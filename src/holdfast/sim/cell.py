@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.access.identity import Identity
-from holdfast.model.machine import Machine, Rng, Tokens
+from holdfast.model.machine import AnyMachine, Rng, Tokens
 from holdfast.sim.virtual_clock import HostClock
 from holdfast.sim.virtual_network import Path
 
@@ -35,7 +35,7 @@ class Seat(msgspec.Struct, frozen=True):
     tokens: Tokens
 
 
-Factory = Callable[[Seat], Machine]
+Factory = Callable[[Seat], AnyMachine]
 
 
 class Alarm:
@@ -62,6 +62,7 @@ class Host:
         "clock",
         "frozen",
         "name",
+        "own_name",
         "paths",
         "region",
         "things",
@@ -70,6 +71,8 @@ class Host:
 
     def __init__(self, name: str, region: str, clock: HostClock) -> None:
         self.name = name
+        # Its name in its own plane, where the world has several: without the name of the plane.
+        self.own_name = name.removeprefix(f"{region}/")
         self.region = region
         self.clock = clock
         self.up = True
@@ -113,6 +116,7 @@ class Cell:
         "name",
         "paused",
         "performed",
+        "prefix",
         "ready",
         "served",
         "store",
@@ -127,11 +131,13 @@ class Cell:
         self, name: str, host: Host, factory: Factory, identity: str | Identity, store: str | None
     ) -> None:
         self.name = name
+        # What its name begins with in a world of several planes: its own plane, as `eu/`.
+        self.prefix = ""
         self.host = host
         self.factory = factory
         self.identity = identity
         self.store = store
-        self.machine: Machine | None = None
+        self.machine: AnyMachine | None = None
         self.life = 0
         # What `Persist` wrote; it survives every crash.
         self.durable: dict[str, bytes] = {}

@@ -29,6 +29,7 @@ Strike = Callable[["World", Fault], Heal | None]
 MACHINE = "machine"
 HOST = "host"
 STORE = "store"
+REGION = "region"
 
 
 class FaultKind(NamedTuple):
@@ -36,7 +37,7 @@ class FaultKind(NamedTuple):
 
     `strike` returns the function that heals the fault, or None if it needs none. `counted` is
     False where single messages, requests or crashes are counted as they take place. `paired` kinds
-    strike the paths between two hosts, or between one host and all others ("*").
+    strike the paths between two hosts or regions, or between one and all others ("*").
     """
 
     scope: str
@@ -227,6 +228,7 @@ KINDS: dict[str, FaultKind] = {
     "clock_rate": FaultKind(HOST, _clock_rate),
     "clock_step": FaultKind(HOST, _clock_step),
     "partition": FaultKind(HOST, _two_way("cut"), paired=True),
+    "region_cut": FaultKind(REGION, _two_way("cut"), paired=True),
     "cut": FaultKind(HOST, _cut, paired=True),
     "loss": FaultKind(HOST, _two_way("loss"), counted=False, paired=True),
     "duplicate": FaultKind(HOST, _two_way("duplicate"), counted=False, paired=True),
@@ -264,17 +266,18 @@ class Faults:
     def aims(self) -> dict[str, Aim]:
         """The possible targets of each kind in this world, for drawing plans."""
         world = self._world
+        # A dictionary instead of a set, for its order.
+        regions = dict.fromkeys(host.region for host in world.hosts.values() if host.region)
         names = {
             MACHINE: tuple(world.cells),
             HOST: tuple(world.hosts),
             STORE: tuple(world.stores),
+            REGION: tuple(regions),
         }
-        # A dictionary instead of a set, for its order.
-        regions = dict.fromkeys(host.region for host in world.hosts.values() if host.region)
         aims = {}
         for name, kind in self.kinds.items():
             # A fault on the path between two hosts can also strike all paths of a region.
-            also = tuple(regions) if kind.paired else ()
+            also = tuple(regions) if kind.paired and kind.scope == HOST else ()
             aims[name] = Aim(names[kind.scope] + also, kind.paired)
         return aims
 

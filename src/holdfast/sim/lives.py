@@ -220,7 +220,7 @@ class Lives(Engine):
         self.note(f"{cell.name} starts its life {cell.life}")
         tokens = self.tokens[cell.store] if cell.store is not None else _NoTokens()
         rng = self.rng(f"machine/{cell.name}/{cell.life}")
-        seat = Seat(cell.name, cell.life, rng, tokens)
+        seat = Seat(cell.name.removeprefix(cell.prefix), cell.life, rng, tokens)
         cell.machine = cell.factory(seat)
         self._see(cell)
         self.hand(cell, Started(dict(cell.durable), cell.host.boot))

@@ -169,11 +169,13 @@ def _recompile(target: str, original: Any, old: str, new: str) -> Any:
 
 
 def _rebind(owner: Any, name: str, original: Any, replacement: Any) -> Undo:
-    """Rebind a name, also in the modules that imported the original by name.
+    """Rebind a name, also in the modules that imported the original by name, and in their tables of
+    functions.
 
     Equal numbers and strings may be the same object, so for these the name must match as well.
     """
     bound = [(owner, name)]
+    listed: list[tuple[dict[Any, Any], Any]] = []
     is_plain = isinstance(original, _PLAIN)
     if inspect.ismodule(owner):
         for module_name in sorted(sys.modules):
@@ -185,11 +187,23 @@ def _rebind(owner: Any, name: str, original: Any, replacement: Any) -> Undo:
                     for key in sorted(held)
                     if held[key] is original and (key == name or not is_plain)
                 ]
-    for place, key in bound:
-        setattr(place, key, replacement)
+                listed += [
+                    (table, key)
+                    for table in held.values()
+                    if inspect.isfunction(original) and isinstance(table, dict)
+                    for key in table
+                    if table[key] is original
+                ]
+
+    def bind(to: Any) -> None:
+        for place, key in bound:
+            setattr(place, key, to)
+        for table, key in listed:
+            table[key] = to
+
+    bind(replacement)
 
     def undo() -> None:
-        for place, key in bound:
-            setattr(place, key, original)
+        bind(original)
 
     return undo

@@ -68,11 +68,11 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Hazard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often a kind of fault strikes, for how long and how hard.
 
-    `only` and `peers` restrict the targets to names with this prefix; "*" as a peer means all
-    others. `share` is the part of all seeds that have this hazard at all: seeds with few kinds of
-    faults reach states that the others, busy recovering, never reach. With `amounts` each fault
-    has one of these values instead of one between the two bounds of `amount`. With `alone` no two
-    faults of this kind are active at the same time.
+    `only` and `peers` restrict the targets to names with this prefix, in whatever plane; "*" as a
+    peer means all others. `share` is the part of all seeds that have this hazard at all: seeds with
+    few kinds of faults reach states that the others, busy recovering, never reach. With `amounts`
+    each fault has one of these values instead of one between the two bounds of `amount`. With
+    `alone` no two faults of this kind are active at the same time.
     """
 
     kind: str
@@ -147,7 +147,7 @@ def _one_at_a_time(kind: str, faults: list[Fault]) -> list[Fault]:
 
 
 def _strikes(seed: int, hazard: Hazard, aim: Aim, until_ms: int) -> list[Fault]:
-    names = [name for name in aim.names if name.startswith(hazard.only)]
+    names = [name for name in aim.names if _begins(name, hazard.only)]
     rng = stream(seed, f"plan/{hazard.kind}/{hazard.only}/{hazard.peers}")
     if rng.random() >= hazard.share or not names or hazard.per_hour <= 0:
         return []
@@ -170,13 +170,18 @@ def _strikes(seed: int, hazard: Hazard, aim: Aim, until_ms: int) -> list[Fault]:
     return faults
 
 
+def _begins(name: str, prefix: str) -> bool:
+    """Whether a name begins so, or does after the name of its plane, as in `eu/server-1`."""
+    return name.startswith(prefix) or name.partition("/")[2].startswith(prefix)
+
+
 def _amount(rng: Random, hazard: Hazard) -> int:
     return pick(rng, hazard.amounts) if hazard.amounts else between(rng, *hazard.amount)
 
 
 def _peer(rng: Random, hazard: Hazard, aim: Aim, target: str) -> str:
     """Half of all pairs are one host against all others; the rest are two hosts."""
-    others = [name for name in aim.names if name != target and name.startswith(hazard.peers)]
+    others = [name for name in aim.names if name != target and _begins(name, hazard.peers)]
     if rng.random() < 0.5 or not others:
         return "*"
     return pick(rng, others)

@@ -24,12 +24,12 @@ from holdfast.model.machine import (
     Unwatch,
     Watch,
 )
-from holdfast.model.transaction import Change
+from holdfast.model.transaction import Batch, Change
 from holdfast.sim.calls import Calls
 from holdfast.sim.cell import Cell, Host
 from holdfast.sim.lives import Lives
 from holdfast.sim.storage import SimStore, Storage
-from holdfast.store.contract import BOOKMARK_EVERY_S, Batch
+from holdfast.store.contract import BOOKMARK_EVERY_S
 
 # Faults of a single delivery of a watch or a stream.
 #
@@ -56,6 +56,8 @@ class Deliveries:
     def held_until_us(self, cell: Cell) -> int:
         """When the next delivery to this machine may take place."""
         now_us = self._world.now_us
+        if not cell.holds and cell.held_until_us <= now_us:
+            return now_us
         if cell.holds:
             for_us = cell.holds.pop(cell.delivered + 1, 0)
             cell.held_until_us = max(cell.held_until_us, now_us + for_us)
@@ -124,7 +126,7 @@ class Streams:
 
     def _open(self, cell: Cell, effect: Open) -> None:
         invariant(effect.stream not in cell.streams, f"{cell.name} reuses stream {effect.stream}")
-        server = self._calls.find(effect.to)
+        server = self._calls.find(effect.to, cell)
         if server is None:
             error = Unavailable(f"{effect.to} is not known")
             self.world.send(cell, Ended(effect.stream, error), 0)
@@ -251,7 +253,9 @@ class Streams:
             if self._rng.random() * 1000 < trouble.loss_permille:
                 self.world.inject("loss")
                 delay_us += _RETRANSMIT_US
-        stream.last_us = max(stream.last_us, self.world.now_us + delay_us)
+        at_us = self.world.now_us + delay_us
+        if at_us > stream.last_us:
+            stream.last_us = at_us
         return stream.last_us
 
 

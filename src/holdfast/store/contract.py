@@ -35,7 +35,7 @@ import msgspec
 
 from holdfast.model.errors import Invalid, OutcomeUnknown, Unavailable, invariant
 from holdfast.model.keys import END
-from holdfast.model.transaction import Change, Outcome, Record, Transaction
+from holdfast.model.transaction import Batch, Fate, Outcome, Page, Transaction
 
 # One answer has at most this many records; a caller goes on with `Page.more_from`. A larger limit
 # means this one, a limit below one is Invalid.
@@ -70,44 +70,6 @@ def _is_text(key: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-class Page(msgspec.Struct, frozen=True):
-    """Records in key order, all as of `revision`.
-
-    `more_from` is the key to go on from, or None at the end.
-    """
-
-    revision: int
-    records: tuple[Record, ...]
-    more_from: str | None = None
-
-
-class Batch(msgspec.Struct, frozen=True):
-    """All changes up to and including `revision` that a watch had not delivered before.
-
-    Without changes it is a bookmark: nothing under the prefix has changed up to `revision`.
-    """
-
-    revision: int
-    changes: tuple[Change, ...] = ()
-
-
-class TokenApplied(msgspec.Struct, frozen=True, gc=False):
-    """The transaction with this token took effect, at this revision."""
-
-    revision: int
-
-
-class NotApplied(msgspec.Struct, frozen=True, gc=False):
-    """The transaction did not take effect and, after this question, never will."""
-
-
-class Forgotten(msgspec.Struct, frozen=True, gc=False):
-    """The token is older than the store's memory. Read the objects themselves."""
-
-
-Fate = TokenApplied | NotApplied | Forgotten
 
 
 class Space(msgspec.Struct, frozen=True, gc=False):

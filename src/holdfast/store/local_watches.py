@@ -18,8 +18,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from holdfast.model.errors import HoldfastError, invariant
-from holdfast.model.transaction import Change
-from holdfast.store.contract import BOOKMARK_EVERY_S, Batch
+from holdfast.model.transaction import Batch, Change
+from holdfast.store.contract import BOOKMARK_EVERY_S
 
 WAKE_EVERY_S = 0.01
 FEW_READERS = 4

@@ -13,27 +13,22 @@ from collections.abc import AsyncIterator
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.transaction import (
     ABSENT,
+    Batch,
     Change,
     Committed,
     CompareFailed,
-    Outcome,
-    Put,
-    Record,
-    Transaction,
-)
-from holdfast.store import contract
-from holdfast.store.contract import (
-    BOOKMARK_EVERY_S,
-    RANGE_LIMIT_MAX,
-    Batch,
     Fate,
     Forgotten,
     NotApplied,
+    Outcome,
     Page,
+    Put,
+    Record,
     TokenApplied,
-    TransactionToken,
-    check,
+    Transaction,
 )
+from holdfast.store import contract
+from holdfast.store.contract import BOOKMARK_EVERY_S, RANGE_LIMIT_MAX, TransactionToken, check
 from holdfast.store.local_watches import BATCH_CHANGES_MAX, LocalWatchHub
 from holdfast.store.mvcc import KeyStep, VersionIndex
 

@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from holdfast.commit.operations import operation_id
+from holdfast.correct.controller import operation as operation_id
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.lifecycle import State

@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.model.transaction import Outcome, Transaction
-from holdfast.store.contract import Fate, Store
+from holdfast.model.transaction import Fate, Outcome, Transaction
+from holdfast.store.contract import Store
 
 
 class LossyStore:

@@ -16,8 +16,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.model.transaction import Change, Committed, Compare, CompareFailed, Put, Transaction
-from holdfast.store.contract import KEY_END, Batch, Fate, NotApplied, TokenApplied
+from holdfast.model.transaction import (
+    Batch,
+    Change,
+    Committed,
+    Compare,
+    CompareFailed,
+    Fate,
+    NotApplied,
+    Put,
+    TokenApplied,
+    Transaction,
+)
+from holdfast.store.contract import KEY_END
 from holdfast.store.etcd import EtcdConfig, EtcdStore
 from tests.etcd_cluster import EtcdCluster
 from tests.patience import PATIENCE_S

@@ -9,13 +9,21 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import Invalid, OutcomeUnknown, Unavailable
-from holdfast.model.transaction import Committed, Compare, Put, Transaction
-from holdfast.store.contract import KEY_END, NotApplied, TokenApplied
+from holdfast.model.transaction import (
+    Committed,
+    Compare,
+    NotApplied,
+    Put,
+    TokenApplied,
+    Transaction,
+)
+from holdfast.store.contract import KEY_END
 from holdfast.store.etcd import EtcdConfig, EtcdStore
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.error_meaning import ErrorMeaning
 from holdfast.store.etcd.member import CallFailed
-from tests.etcd_cluster import EtcdCluster, call_next, free_ports
+from tests.etcd_cluster import EtcdCluster, call_next
+from tests.free_ports import free_ports
 from tests.patience import PATIENCE_S, STORY_S
 
 pytestmark = pytest.mark.xdist_group("etcd-errors")

@@ -16,10 +16,13 @@ from holdfast.model.transaction import (
     Compare,
     CompareFailed,
     Delete,
+    Forgotten,
+    NotApplied,
     Put,
+    TokenApplied,
     Transaction,
 )
-from holdfast.store.contract import KEY_END, Forgotten, NotApplied, TokenApplied
+from holdfast.store.contract import KEY_END
 from holdfast.store.etcd import EtcdConfig, EtcdStore
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.at_most_once import DOUBTS_MAX

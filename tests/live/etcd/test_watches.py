@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import Expired, Unavailable
-from holdfast.model.transaction import Change, Committed, Put, Transaction
-from holdfast.store.contract import Batch
+from holdfast.model.transaction import Batch, Change, Committed, Put, Transaction
 from holdfast.store.etcd import EtcdConfig, EtcdStore, member, watch_reader, watch_source
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.layout import Layout

@@ -14,7 +14,15 @@ from pathlib import Path
 from holdfast.sim.mutants import rewrite, swap
 from tests.sim.all_controllers.job_bugs import CLOCKS, CRONS, JOBS
 from tests.sim.all_controllers.planting import CORRECT, benign
-from tests.sim.all_controllers.status_bugs import BUDGETS, COUNTS, LISTS, PLACES, ROLLOUTS, SILENCE
+from tests.sim.all_controllers.status_bugs import (
+    BUDGETS,
+    COUNTS,
+    LISTS,
+    MEMORY,
+    PLACES,
+    ROLLOUTS,
+    SILENCE,
+)
 
 RECORDED = Path(__file__).with_name("found.json")
 
@@ -41,11 +49,14 @@ CONTROLS = (
     benign(
         "young-caches-only",
         "controllers do nothing on a cache that is older than 20 s",
-        swap(CORRECT + "controller_runner:PICTURE_AGE_MAX_MS", 20_000),
+        swap(
+            CORRECT + "controller_runner:is_too_old",
+            lambda age_ms, age_max_ms: age_ms > min(age_max_ms, 20_000),
+        ),
     ),
 )
 
 MUTANTS = (
-    *(*JOBS, *CLOCKS, *CRONS, *PLACES, *LISTS, *COUNTS, *SILENCE, *ROLLOUTS, *BUDGETS),
+    *(*JOBS, *CLOCKS, *CRONS, *PLACES, *LISTS, *COUNTS, *SILENCE, *MEMORY, *ROLLOUTS, *BUDGETS),
     *CONTROLS,
 )

@@ -8,6 +8,7 @@ _WORLD = "holdfast.sim.worlds.all_controllers.scenario:"
 WHOLE, CALM = f"{_WORLD}SCENARIO", f"{_WORLD}CALM"
 CALENDARS = "holdfast.sim.worlds.all_controllers.calendars:CALENDARS"
 DARK = "holdfast.sim.worlds.all_controllers.dark_zones:DARK"
+MEMORIES = "holdfast.sim.worlds.all_controllers.memories:MEMORIES"
 ROLLING = "holdfast.sim.worlds.all_controllers.rollouts_under_faults:ROLLING"
 
 COMMIT = "holdfast.commit."

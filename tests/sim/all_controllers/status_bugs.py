@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.model import requests as ask
 from holdfast.sim.mutants import rewrite, swap
-from tests.sim.all_controllers.planting import COMMIT, CORRECT, DARK, MODEL, ROLLING, bug
-from tests.sim.authority.planting import handler
+from tests.sim.all_controllers.planting import COMMIT, CORRECT, DARK, MEMORIES, MODEL, ROLLING, bug
 
 PLACES = (
     bug(
@@ -52,8 +50,8 @@ LISTS = (
         "an endpoint list only grows",
         rewrite(
             CORRECT + "endpoints:_is_ready",
-            "return is_wanted and status.state is State.RUNNING and status.stage in _READY",
-            "return status.stage in _READY",
+            "return is_wanted and status.state is State.RUNNING and status.stage in READY_STAGES",
+            "return status.stage in READY_STAGES",
         ),
     ),
 )
@@ -79,13 +77,35 @@ SILENCE = (
     ),
 )
 
+MEMORY = (
+    bug(
+        "touch-forgotten",
+        "a change of a replica does not open its ordinal, so that only a resync replaces it",
+        rewrite(
+            CORRECT + "workload.controller:WorkloadController._keys_of_replica",
+            "self._services.places.touch(key, replica.spec.ordinal)",
+            "pass",
+        ),
+        world=MEMORIES,
+    ),
+    bug(
+        "drain-forgets-what-it-waits-for",
+        "a drain forgets for which workloads it waits, so that only a resync continues it",
+        rewrite(
+            CORRECT + "drain:DrainController.reconcile",
+            "self._waits[node.name] = frozenset(left.waits)",
+            "self._waits[node.name] = frozenset()",
+        ),
+        world=MEMORIES,
+    ),
+)
+
 ROLLOUTS = (
     bug(
         "available-again-stopped-for-free",
         "a replica that was unavailable when a rollout looked is stopped for free, though it is "
         "available again",
-        handler(
-            ask.Evict,
+        rewrite(
             COMMIT + "lifecycle.evict:evict",
             "if request.idle and is_available(replica):",
             "if False:",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from holdfast.commit.dispatch import HANDLERS
 from holdfast.model.lifecycle import TRANSITIONS
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import QuarantineRecord, RaiseFormat, RepairRecord, RetireLease
+from holdfast.model.requests import (
+    REQUESTS,
+    QuarantineRecord,
+    RaiseFormat,
+    RepairRecord,
+    RetireLease,
+)
 
 # No server gives these as an answer yet, or nothing in this world leads to them: it has no grants,
 # no spread, affinity or isolation, one priority class and one region that a workload may require.
@@ -30,6 +35,8 @@ ELSEWHERE = frozenset(
         Reason.GRANT_EXCEEDED,
         Reason.OBJECT_CAP,
         Reason.CONTENTION,
+        # No workload of this world was stopped by another one before (end_to_end.contended).
+        Reason.PREEMPTION_COOLDOWN,
         # Nodes here offer every port, and templates name no image, user or network.
         Reason.PORT_NOT_OFFERED,
         Reason.USER_NOT_ALLOWED,
@@ -52,7 +59,7 @@ NOT_MADE_HERE = (RetireLease, QuarantineRecord, RepairRecord, RaiseFormat)
 def demanded() -> list[str]:
     """The names of all counts: requests accepted, refusals, lifecycle rows used, and the rest."""
     return [
-        *(f"accepted {request.__name__}" for request in HANDLERS if request not in NOT_MADE_HERE),
+        *(f"accepted {request.__name__}" for request in REQUESTS if request not in NOT_MADE_HERE),
         *(f"refused {reason.value}" for reason in Reason if reason not in ELSEWHERE),
         *(f"move {row.source} -> {row.target}" for row in TRANSITIONS),
         *(f"fate {fate}" for fate in ("TokenApplied", "NotApplied", "Forgotten")),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.model import requests as ask
 from holdfast.sim.mutants import rewrite, swap
-from tests.sim.authority.planting import COMMIT, bug, handler, uncompared
+from tests.sim.authority.planting import COMMIT, bug, uncompared
 
 COMPARES = (
     uncompared("replica", "the replica", "objects/replicas/"),
@@ -53,8 +52,11 @@ OUTCOMES = (
         "the fate of a transaction is queried, and every fate counts as a success",
         rewrite(
             COMMIT + "authority:Authority._fate",
-            "if revision is not None:",
-            "if not isinstance(fate, Exception):\n        revision = revision or 1",
+            "if isinstance(fate, TokenApplied):\n"
+            "        return self._committed(flight, fate.revision, now)",
+            "if not isinstance(fate, HoldfastError):\n"
+            "        is_applied = isinstance(fate, TokenApplied)\n"
+            "        return self._committed(flight, fate.revision if is_applied else 1, now)",
         ),
     ),
     bug(
@@ -114,8 +116,7 @@ IDENTITIES = (
     bug(
         "epoch-not-counted",
         "a takeover keeps the epoch of the last holder",
-        handler(
-            ask.AcquireLease,
+        rewrite(
             COMMIT + "leases:acquire",
             "_last_epoch(draft, request.scope) + 1",
             "max(1, _last_epoch(draft, request.scope))",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.model import requests as ask
 from holdfast.sim.mutants import rewrite
-from tests.sim.authority.planting import COMMIT, bug, handler, lone_server_bug
+from tests.sim.authority.planting import COMMIT, bug, lone_server_bug
 
 LATE = (
     bug(
@@ -28,8 +27,7 @@ LATE = (
     lone_server_bug(
         "forgotten-by-the-calendar",
         "the age of an operation is taken from its stamp, by the calendar of any server",
-        handler(
-            ask.ForgetOperations,
+        rewrite(
             COMMIT + "operations:forget",
             "context.is_surely_older(draft.revision(key), kept_ms)",
             "context.age_ms(past.operation.at) >= kept_ms",

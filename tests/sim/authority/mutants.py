@@ -15,6 +15,7 @@ from holdfast.commit.context import PlaneSettings
 from holdfast.sim.mutants import rewrite, swap
 from tests.sim.authority.flow import COMPARES, IDENTITIES, OUTCOMES
 from tests.sim.authority.lateness import LATE
+from tests.sim.authority.overcommit import FIRMNESS
 from tests.sim.authority.planting import COMMIT, benign
 from tests.sim.authority.rules import CHARGES, PLACES
 
@@ -67,4 +68,4 @@ CONTROLS = (
     ),
 )
 
-MUTANTS = (*COMPARES, *OUTCOMES, *IDENTITIES, *CHARGES, *PLACES, *LATE, *CONTROLS)
+MUTANTS = (*COMPARES, *OUTCOMES, *IDENTITIES, *CHARGES, *PLACES, *LATE, *FIRMNESS, *CONTROLS)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
-from holdfast.commit.dispatch import HANDLERS
-from holdfast.sim.mutants import Mutant, Plant, Undo, rewrite
+from holdfast.sim.mutants import Mutant, Plant, rewrite
 
 SCENARIO = "holdfast.sim.worlds.authority.scenario:SCENARIO"
 ALONE = "holdfast.sim.worlds.authority.scenario:ALONE"
@@ -39,21 +35,3 @@ def uncompared(name: str, what: str, *prefixes: str) -> Mutant:
             f"self._group.compares.update({kept})",
         ),
     )
-
-
-def handler(request: type[Any], target: str, old: str, new: str) -> Plant:
-    """Rewrite a function that decides a request, also in the table of handlers."""
-
-    def plant() -> Undo:
-        module, _, name = target.partition(":")
-        original = HANDLERS[request]
-        undo = rewrite(target, old, new)()
-        HANDLERS[request] = getattr(importlib.import_module(module), name)
-
-        def back() -> None:
-            HANDLERS[request] = original
-            undo()
-
-        return back
-
-    return plant

@@ -21,7 +21,7 @@ CHARGES = (
         "a release does not return the capacity of the node",
         rewrite(
             COMMIT + "ledgers.charges:release_binding",
-            "return_node(draft, binding.node, held, replica)",
+            "return_node(draft, binding.node, held_by_binding(binding), replica)",
             "pass",
         ),
     ),
@@ -143,7 +143,7 @@ PLACES = (
         "an agent resumes its work while its node is marked",
         rewrite(
             COMMIT + "lifecycle.transition_proofs:_return_refusal",
-            "if ledger.gate.mark or ledger.gate.phase in _GONE:",
+            "if ledger.gate.mark or ledger.gate.phase in GONE:",
             "if False:",
         ),
     ),
@@ -161,7 +161,7 @@ PLACES = (
         "work is declared gone though its node is not fenced",
         rewrite(
             COMMIT + "lifecycle.transition_proofs:_fence_refusal",
-            "if later or ledger.gate.phase in _GONE:",
+            "if later or ledger.gate.phase in GONE:",
             "if True:",
         ),
     ),

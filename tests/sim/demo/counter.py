@@ -35,16 +35,19 @@ from holdfast.model.machine import (
 from holdfast.model.time import Instant
 from holdfast.model.transaction import (
     ABSENT,
+    Batch,
     Committed,
     Compare,
     CompareFailed,
+    NotApplied,
+    Page,
     Put,
     Record,
+    TokenApplied,
     Transaction,
 )
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Prompted
-from holdfast.store.contract import Batch, NotApplied, Page, TokenApplied
 
 PREFIX = "counter/"
 ATTEMPTS_MAX = 4

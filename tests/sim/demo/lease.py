@@ -22,13 +22,13 @@ from holdfast.model.transaction import (
     Committed,
     Compare,
     CompareFailed,
+    Page,
     Put,
     Record,
     Transaction,
 )
 from holdfast.sim.cell import Cell, Host, Seat
 from holdfast.sim.world import World
-from holdfast.store.contract import Page
 
 LEASE_KEY = "lease/lamp"
 EPOCH_KEY = "lease/lamp-epoch"

@@ -24,8 +24,8 @@ from holdfast.model.machine import (
     Woken,
 )
 from holdfast.model.time import Instant
+from holdfast.model.transaction import Batch, Page
 from holdfast.sim.cell import Seat
-from holdfast.store.contract import Batch, Page
 from tests.sim.demo.counter import PREFIX, ReadTotal, Total
 
 RESYNC_MS = 10_000

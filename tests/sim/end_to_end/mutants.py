@@ -37,8 +37,8 @@ CONTROLS = (
         "lost-answers-not-read",
         "after a lost answer the same request is sent again, under the same id, without a read",
         rewrite(
-            CORRECT + "controller_worker:ControllerWorker.written",
-            "return subject(request)",
+            CORRECT + "controller_worker:ControllerWorker.answered",
+            "return call",
             "flight.is_failed = True",
         ),
     ),

@@ -65,10 +65,10 @@ DEADLINES = (
         ),
         rewrite(
             COMMIT + "heartbeat_intake:Renewals._read",
-            "effects: list[Any] = []",
+            "effects: Effects = []",
             "if node is not None:\n"
             "        vars(self).setdefault('_old', {})[read.node] = node\n"
-            "    effects: list[Any] = []",
+            "    effects: Effects = []",
         ),
     ),
 )

@@ -22,7 +22,7 @@ NODES = (
         "a node whose heartbeats return keeps its mark, and is not fenced either",
         rewrite(
             CORRECT + "nodes.controller:NodesController._due",
-            "return self._fence(view, node, timing, is_heard, now_ms)",
+            "return self._fence(view, node, timing, is_heard, now)",
             "return None, HELD_PAUSE_MS",
         ),
     ),
@@ -41,10 +41,10 @@ WORK = (
     bug(
         "repaired-before-the-fence",
         "work on a marked node is declared gone, and the commit does not require a fence either",
-        swap(CORRECT + "repair:_GONE", (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)),
+        swap(CORRECT + "repair:GONE", (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)),
         rewrite(
             COMMIT + "lifecycle.transition_proofs:_fence_refusal",
-            "if later or ledger.gate.phase in _GONE:",
+            "if later or ledger.gate.phase in GONE:",
             "if True:",
         ),
     ),

@@ -21,6 +21,7 @@ from tests.sim.end_to_end.planting import (
     ZONE,
     bug,
 )
+from tests.sim.scenarios.bugs import LOST_MEANS_FAILED
 
 
 def _blind_to_drift(timing: FenceTiming) -> int:
@@ -90,7 +91,17 @@ OBSERVERS = (
     bug(
         "no-brake",
         "nodes are marked and fenced however many of their zone are silent",
-        swap(CORRECT + "nodes.disruption_limits:DisruptionLimits.weigh", lambda *_: ""),
+        swap(CORRECT + "nodes.disruption_limits:DisruptionLimits.weigh", lambda *_, **__: ""),
+        world=ZONE,
+    ),
+    bug(
+        "held-from-the-first-silence",
+        "the wait of a silent zone goes on over times in which it was heard",
+        rewrite(
+            CORRECT + "nodes.disruption_limits:DisruptionLimits.weigh",
+            "for table in (self.held, self.given_up, self.approvals, self._since_ms):",
+            "for table in (self.held, self.given_up, self.approvals):",
+        ),
         world=ZONE,
     ),
     bug(
@@ -185,11 +196,7 @@ SENDERS = (
     bug(
         "bound-elsewhere-after-a-lost-answer",
         "a bind without an answer is given up for another node, and the commit accepts both",
-        rewrite(
-            PROPOSE + "bind_operation:outcome_of_bind",
-            "    return BindOutcome.UNKNOWN\n",
-            "    return BindOutcome.UNDONE\n",
-        ),
+        LOST_MEANS_FAILED,
         rewrite(
             COMMIT + "lifecycle.bind:_bind",
             "replica = current_replica(draft, request.target, request.operation, mark)",

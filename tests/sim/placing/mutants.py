@@ -19,6 +19,7 @@ RECORDED = Path(__file__).with_name("found.json")
 WORLD = "holdfast.sim.worlds.placing.scenario:SCENARIO"
 SHARDS = "holdfast.sim.worlds.placing.scenario:SHARDS"
 PROMPT = "holdfast.sim.worlds.placing.scenario:PROMPT"
+CONTENDED = "holdfast.sim.worlds.placing.contended:CONTENDED"
 COMMIT = "holdfast.commit."
 MODEL = "holdfast.model."
 OBSERVE = "holdfast.observe."
@@ -35,7 +36,94 @@ def _bug(name: str, mistake: str, *plants: Plant) -> Mutant:
     return Mutant(name, mistake, WORLD, plants)
 
 
+def _unfair(name: str, mistake: str, *plants: Plant) -> Mutant:
+    return Mutant(name, mistake, CONTENDED, plants)
+
+
+PREEMPTION = (
+    _unfair(
+        "anything-is-a-victim",
+        "committed work inside its share is stopped for more important work",
+        swap(MODEL + "preemption:eviction_refusal", lambda *_: None),
+        # And schedulers propose it: the most valuable work first.
+        swap(PROPOSE + "preemption.victim_search:VictimSearch._is_legal", lambda *_: True),
+        rewrite(
+            PROPOSE + "preemption.victim_search:VictimSearch._room_at",
+            "reverse=True",
+            "reverse=False",
+        ),
+    ),
+    _unfair(
+        "every-class-preempts",
+        "work whose class does not preempt stops other work",
+        swap(MODEL + "preemption:preempts_refusal", lambda *_: None),
+    ),
+    _unfair(
+        "all-on-the-node-stop",
+        "everything that may be stopped on a node is, however little is needed",
+        rewrite(
+            PROPOSE + "preemption.victim_search:VictimSearch._least_by_sums",
+            "if all(units <= spare[resource]",
+            "if False and all(units <= spare[resource]",
+        ),
+        swap(COMMIT + "lifecycle.evict:_unneeded_refusal", lambda *_: None),
+    ),
+    _unfair(
+        "promise-open-to-all",
+        "a promised place is given to other work",
+        rewrite(MODEL + "ledger:NodeLedger.free", "if not self.promised:", "if True:"),
+    ),
+    _unfair(
+        "stopped-for-nothing",
+        "victims are stopped, and no place is promised",
+        rewrite(COMMIT + "lifecycle.evict:_promise", "save(draft, made)", "pass"),
+    ),
+    _unfair(
+        "departure-never-ends",
+        "what a victim held is about to be given back for ever",
+        rewrite(
+            COMMIT + "ledgers.charges:release_binding",
+            "note_departure(draft, replica, binding, replica.status.cause, None)",
+            "pass",
+        ),
+    ),
+    _unfair(
+        "promise-keeps-its-charge",
+        "a promise that ends stays charged to its tenant",
+        rewrite(
+            COMMIT + "lifecycle.reservations:give_back",
+            "if spec.quota:",
+            "if spec.quota and not is_promise(reservation):",
+        ),
+    ),
+    _unfair(
+        "budget-ends-at-preemption",
+        "a preemption stops more of a workload than its budget allows",
+        rewrite(
+            COMMIT + "lifecycle.evict:stop",
+            "if refusal is not None and not (",
+            "if refusal is not None and cause is not Cause.PREEMPTION and not (",
+        ),
+    ),
+    _unfair(
+        "promise-never-fits",
+        "a scheduler does not see that its victims have left",
+        swap(PROPOSE + "preemption.promises:fits_now", lambda *_: False),
+    ),
+    _unfair(
+        "promise-forgotten",
+        "a scheduler does not look for the promise of a replica before it decides",
+        swap(PROPOSE + "preemption.promises:resumed", lambda *_: None),
+    ),
+    _unfair(
+        "place-assumed-for-ever",
+        "what a plan assumed stays assumed when it has ended",
+        swap(PROPOSE + "plans:PlanRunner._end_assumption", lambda *_: None),
+    ),
+)
+
 MUTANTS = (
+    *PREEMPTION,
     _bug(
         "refused-and-forgotten",
         "a replica that was refused a node is never tried again",
@@ -189,18 +277,18 @@ MUTANTS = (
         "looks-once",
         "a failed read of the outcome of a bind is not repeated",
         rewrite(
-            PROPOSE + "binder:Binder.answered",
-            "self._rest(course, BindPhase.TO_LOOK, course.looks, now, rng)",
-            "pass",
+            PROPOSE + "binder:Binder._rest",
+            "heapq.heappush(self._pauses, (it.due_ms, it.uid))",
+            "_ = pause.sends and heapq.heappush(self._pauses, (it.due_ms, it.uid))",
         ),
     ),
     _bug(
         "lost-and-left",
         "a bind whose answer was lost, and that did not happen, is not repeated",
         rewrite(
-            PROPOSE + "binder:Binder._absent",
-            "until_ms = self._rest(course, BindPhase.TO_SEND, course.sends, now, rng)",
-            "until_ms = 0",
+            PROPOSE + "binder:Binder._rest",
+            "heapq.heappush(self._pauses, (it.due_ms, it.uid))",
+            "_ = pause.sends or heapq.heappush(self._pauses, (it.due_ms, it.uid))",
         ),
     ),
     Mutant(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from holdfast.model.requests import AcquireLease
+from holdfast.propose.bind_operation import BIND_POLICY
 from holdfast.propose.binder import RefusalReaction
 from holdfast.sim.catalogue import find_entry
 from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
-from tests.sim.authority.planting import handler
 
 COMMIT = "holdfast.commit."
 CORRECT = "holdfast.correct."
@@ -54,10 +53,13 @@ MARKED_AT_ONCE = rewrite(
     "if silence_ms >= mark_ms and phase is NodePhase.SUSPECT:",
     "if phase is NodePhase.SUSPECT:",
 )
+# The looks of binds alone have no bound.
 LOST_MEANS_FAILED = rewrite(
-    PROPOSE + "bind_operation:outcome_of_bind",
-    "return BindOutcome.UNKNOWN\n",
-    "return BindOutcome.UNDONE\n",
+    OBSERVE + "operation:OperationMachine._failed",
+    "self._in_doubt = True",
+    "if self._policy.looks_max is None:\n"
+    "        return GiveUp(error, self._tries, Why.UNDONE)\n"
+    "    self._in_doubt = True",
 )
 OWNERS_IGNORED = swap(MODEL + "ledger:DeviceSlot.left", property(lambda _slot: 1000))
 NOT_QUEUED_AGAIN = swap(
@@ -65,7 +67,7 @@ NOT_QUEUED_AGAIN = swap(
 )
 NOTHING_RELEASED = rewrite(
     COMMIT + "ledgers.charges:release_binding",
-    "return_node(draft, binding.node, held, replica)",
+    "return_node(draft, binding.node, held_by_binding(binding), replica)",
     "pass",
 )
 
@@ -101,6 +103,16 @@ BUGS = (
         "sc2.names-revisions",
         "a refusal does not name the revision of the proposal",
         swap(COMMIT + "lifecycle.bind:_with_seen", lambda _draft, _request, refusal: refusal),
+    ),
+    bug(
+        SC2,
+        "sc2.names-revisions",
+        "a bind does not say which revision of the node it was proposed on",
+        rewrite(
+            PROPOSE + "bind_operation:bind_of",
+            "node_revision=proposal.node_revision,",
+            "",
+        ),
     ),
     bug(SC2, "sc2.elsewhere", "a refused replica is not queued again", NOT_QUEUED_AGAIN),
     bug(
@@ -150,13 +162,17 @@ BUGS = (
         SC3,
         "sc3.backs-off",
         "a bind whose answer was lost is sent again at once",
-        rewrite(PROPOSE + "bind_operation:Course.pause", "int(pause_ms * (0.5 + jitter / 2))", "0"),
+        rewrite(
+            OBSERVE + "operation:OperationMachine._looked",
+            "return self._pause(_Next.SEND, _lost(), 0, now_ms)",
+            "return self._send(now_ms)",
+        ),
     ),
     bug(
         SC3,
         "sc3.fresh-candidate",
         "the scheduler keeps its first choice, and cordons are ignored",
-        swap(PROPOSE + "bind_operation:SENDS_MAX", 1_000),
+        swap(PROPOSE + "binder:BIND_POLICY", msgspec.structs.replace(BIND_POLICY, tries_max=1_000)),
         rewrite(MODEL + "placement.placement_rules:gate_refusal", "if gate.cordoned:", "if False:"),
     ),
     bug(
@@ -164,7 +180,7 @@ BUGS = (
         "sc3.one-in-the-end",
         "a bind that was lost three times is given up",
         rewrite(
-            PROPOSE + "binder:Binder._absent",
+            PROPOSE + "binder:Binder._untraced",
             "self._pause(entry, SCHEDULING_RETRYING, message, now)",
             "pass",
         ),
@@ -173,8 +189,7 @@ BUGS = (
         SC7,
         "sc7.epochs",
         "a takeover does not raise the epoch",
-        handler(
-            AcquireLease,
+        rewrite(
             COMMIT + "leases:acquire",
             "_last_epoch(draft, request.scope) + 1",
             "max(1, _last_epoch(draft, request.scope))",

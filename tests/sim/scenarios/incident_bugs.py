@@ -97,10 +97,10 @@ LOST = (
         SC6,
         "sc6.not-before",
         "work on a marked node is declared failed, and the commit does not require a fence",
-        swap(CORRECT + "repair:_GONE", (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)),
+        swap(CORRECT + "repair:GONE", (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)),
         rewrite(
             COMMIT + "lifecycle.transition_proofs:_fence_refusal",
-            "if later or ledger.gate.phase in _GONE:",
+            "if later or ledger.gate.phase in GONE:",
             "if True:",
         ),
     ),
@@ -138,7 +138,7 @@ LOST = (
         "a node that renews again keeps its mark, and is not fenced either",
         rewrite(
             CORRECT + "nodes.controller:NodesController._due",
-            "return self._fence(view, node, timing, is_heard, now_ms)",
+            "return self._fence(view, node, timing, is_heard, now)",
             "return None, HELD_PAUSE_MS",
         ),
     ),
@@ -147,6 +147,16 @@ LOST = (
         "sc6.brake",
         "nodes are marked however many of their zone are silent",
         swap(CORRECT + "nodes.disruption_limits:SILENT_PERCENT_MAX", 101),
+    ),
+    bug(
+        SC6,
+        "sc6.given-up",
+        "a zone is held back for as long as most of it is silent",
+        rewrite(
+            CORRECT + "nodes.disruption_limits:DisruptionLimits.weigh",
+            "if now_ms - since_ms >= wait_ms:",
+            "if False:",
+        ),
     ),
 )
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from holdfast.agent.work import REPORT_POLICY
 from holdfast.commit.flow.concurrency_limit import FEW_SCALE, MEASURED_MAX_MS
 from holdfast.commit.flow.request_classes import Flow, RequestClass
 from holdfast.correct.nodes.silence import NodeSilence
@@ -89,7 +92,10 @@ OTHERS: tuple[Bug, ...] = (
         swap(
             AGENT + "replica_workers:ReplicaWorkers.servers_heard", lambda _workers, _now_ms: None
         ),
-        swap(AGENT + "work:RETRY_MAX_MS", 400_000),
+        swap(
+            AGENT + "work:REPORT_POLICY",
+            msgspec.structs.replace(REPORT_POLICY, pause_max_ms=400_000),
+        ),
     ),
     bug(
         SMALL,
@@ -112,7 +118,7 @@ OTHERS: tuple[Bug, ...] = (
         "a controller without heartbeats takes all nodes for silent and marks them without limit",
         swap(CORRECT + "nodes.silence:NodeSilence.silence_ms", _time_since_heartbeat_ms),
         swap(CORRECT + "nodes.silence:NodeSilence.is_listening", lambda *_: True),
-        swap(CORRECT + "nodes.disruption_limits:DisruptionLimits.weigh", lambda *_: ""),
+        swap(CORRECT + "nodes.disruption_limits:DisruptionLimits.weigh", lambda *_, **__: ""),
         swap(CORRECT + "nodes.disruption_limits:DisruptionLimits.admits", lambda *_: True),
         swap(CORRECT + "nodes.controller:NodesController._fence", lambda *_: (NodeAction.FENCE, 0)),
     ),

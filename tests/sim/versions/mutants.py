@@ -83,7 +83,7 @@ VERSIONS = (
         "unknown-field-dropped",
         "a server that rewrites a record drops the fields that it does not know",
         rewrite(
-            COMMIT + "draft:View.rewritten_bytes",
+            COMMIT + "draft:SeenRecords.rewritten_bytes",
             "return data if seen.is_known else with_unknown(type(value), seen.data, data)",
             "return data",
         ),

@@ -38,9 +38,10 @@ from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Renew, Renewed
 from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.machine import Answered, Ask, Leave, Open, Pushed, Rng, Started, Wake, Woken
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.requests import Accepted, Move, RegisterNode, ReportStage
 from holdfast.model.time import Instant
-from holdfast.observe.watch_events import Departed, Follow, Get, GetResult, Present, Reached
+from holdfast.observe.watch_events import Departed, Follow, Present, Reached
 from tests.furnished import Furnished
 from tests.plane import START_WALL_MS, template
 

@@ -12,8 +12,9 @@ from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
 from holdfast.model.lifecycle import Stage
 from holdfast.model.machine import Ask, Pushed, Started
+from holdfast.model.read_requests import Get
 from holdfast.model.requests import ReportStage
-from holdfast.observe.watch_events import Departed, Get, Present, Reached
+from holdfast.observe.watch_events import Departed, Present, Reached
 from tests.plane import target
 from tests.unit.agent.rig import Rig
 from tests.unit.agent.running_work import asked, made, running, started, without

@@ -10,8 +10,9 @@ from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Pushed
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.read_requests import Get
 from holdfast.model.requests import Move, RegisterNode
-from holdfast.observe.watch_events import Get, Present
+from holdfast.observe.watch_events import Present
 from tests.plane import ADMIN, REPAIR, target
 from tests.unit.agent.rig import Rig
 from tests.unit.agent.running_work import made, running, started, without

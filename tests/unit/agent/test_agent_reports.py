@@ -13,15 +13,15 @@ from holdfast.agent.heartbeats import Life
 from holdfast.agent.next_step import next_step
 from holdfast.agent.replica_workers import ASKS_KEPT, LAUNCHES_MAX
 from holdfast.agent.runtime_protocol import Attempt, Halt
-from holdfast.agent.work import ReplicaWork, View
+from holdfast.agent.work import NodeContext, ReplicaWork
 from holdfast.model.errors import Unavailable
 from holdfast.model.heartbeat import Renew, WorkProgress
 from holdfast.model.kinds.replica import Process
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Answered, Ask
+from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Move, RegisterNode, ReportStage
-from holdfast.observe.watch_events import Get
 from tests.unit.agent.rig import Rig
 from tests.unit.agent.running_work import asked, made, running, started
 
@@ -153,7 +153,7 @@ def test_the_longest_node_name_still_makes_an_operation_id_that_is_taken() -> No
     work.launched(Process(id="1"), 0)
     work.take(replica)
     life = Life(binding.node_uid, binding.node_incarnation)
-    view = View("node-a", f"system:node:{'n' * 253}", life, True, 30_000, 10_000, 0)
+    view = NodeContext("node-a", f"system:node:{'n' * 253}", life, True, 30_000, 10_000, 0)
     step = next_step(work, view)
     assert isinstance(step, Move)
     assert step.operation == f"{work.uid}/1/Running"

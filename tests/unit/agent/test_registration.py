@@ -11,9 +11,9 @@ from holdfast.agent.registration import Registration
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.kinds.node import Node, NodePhase, NodeStatus
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, RegisterNode
-from holdfast.observe.watch_events import Get, GetResult
 from tests.unit.agent.rig import Half
 
 

@@ -26,6 +26,7 @@ from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.workload import Progress, Workload, WorkloadStatus
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
+from holdfast.model.plane import Plane, PlaneRole
 from holdfast.model.pulse import Beat, Pulse, Pulses, ReceivedPulse
 from tests.unit.correct.views import at, node, replaced, replica, workload
 
@@ -64,6 +65,20 @@ def test_a_plane_of_which_all_works_is_called_so() -> None:
     assert verdict(report_lines(plane())) == "Everything works."
     assert [it.name for it in of(plane(), "controller")] == ["nodes", "workload"]
     assert "epoch 4" in of(plane(), "controller")[1].more
+
+
+def test_the_plane_is_shown_and_servers_of_different_planes_are_wrong() -> None:
+    """One line for the plane that all servers name; a server of an older version names none."""
+    eu = Plane("eu", PlaneRole.REGION, "eu-central")
+    older = Pulses("two", 60_000, (TEAM, PLACING))
+    of_eu = msgspec.structs.replace(older, server="one", plane=eu)
+    facts = msgspec.structs.replace(plane(), pulses=(of_eu, older))
+    assert of(facts, "plane") == [ReportLine("plane", "eu", "region", "region eu-central")]
+    assert wrong(facts) == []
+    other = msgspec.structs.replace(older, plane=Plane("us"))
+    facts = msgspec.structs.replace(facts, pulses=(of_eu, other))
+    assert wrong(facts) == [("plane", "eu"), ("plane", "us")]
+    assert "only two: start all" in of(facts, "plane")[1].wrong
 
 
 @pytest.mark.parametrize(

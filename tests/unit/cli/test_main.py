@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from holdfast import __version__
+from holdfast.cli.command_table import all_commands
 from holdfast.cli.exit_codes import ExitCode
-from holdfast.cli.main import COMMANDS, main
+from holdfast.cli.main import main
 from holdfast.cli.tokens import token_state
-from holdfast.cli.up import server_arguments, up
-from holdfast.host.__main__ import parser, settings_of
+from holdfast.cli.up import up
+from holdfast.host.__main__ import parser
+from holdfast.host.server.server_options import server_arguments, settings_of
 from holdfast.model.kinds.access import Token, TokenPurpose, TokenSpec, TokenStatus
 from holdfast.model.meta import ObjectMeta
 
@@ -28,7 +30,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        *COMMANDS,
+        *(it.name for it in all_commands()),
         *("token create", "token list", "token revoke", "node revoke", "user revoke"),
     ],
 )
@@ -40,7 +42,7 @@ def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[st
 def test_the_help_lists_all_commands_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     said = capsys.readouterr().out
-    assert all(f"  {command} " in said for command in COMMANDS)
+    assert all(f"  {it.name} " in said for it in all_commands())
     assert all(f"{code.value} " in said for code in ExitCode)
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"holdfast {__version__}\n"

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from holdfast.cli.revoke import exposed_secrets
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.template import EnvVar, File, Runtime, SecretRef, Template
 from holdfast.model.meta import ObjectMeta
@@ -42,6 +42,6 @@ def test_every_secret_that_a_node_was_given_is_listed_once_for_rotation() -> Non
     to = Listed(replica("risk", template), replica("risk", template), replica("acme", template))
     names = ("db", "registry", "tls")
     wanted = [(namespace, name) for namespace in ("acme", "risk") for name in names]
-    assert asyncio.run(exposed_secrets(cast("Client", to), "n1")) == wanted
+    assert asyncio.run(exposed_secrets(cast("AsyncClient", to), "n1")) == wanted
     plain = Listed(replica("risk", Template(command=("x",))))
-    assert asyncio.run(exposed_secrets(cast("Client", plain), "n1")) == []
+    assert asyncio.run(exposed_secrets(cast("AsyncClient", plain), "n1")) == []

@@ -9,14 +9,9 @@ import msgspec
 import pytest
 
 from holdfast.commit.authority import LOAD_PASSES_MAX
-from holdfast.commit.authority_table import (
-    STEPS,
-    ActionGuard,
-    ComparedRecord,
-    PlacementStep,
-    age_refusal,
-)
-from holdfast.commit.dispatch import HANDLERS
+from holdfast.commit.authority_table import HANDLERS, STEPS
+from holdfast.commit.context import PlaneSettings
+from holdfast.commit.request_steps import ActionGuard, ComparedRecord, PlacementStep
 from holdfast.model import keys
 from holdfast.model import requests as ask
 from holdfast.model.access import identity as who
@@ -28,10 +23,11 @@ from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.observation_age import AGE_MAX_LEAST_MS, AGE_MAX_MOST_MS
 from holdfast.model.plane_format import FORMAT
 from holdfast.model.quarantine import Quarantined
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import Accepted, NodeAction, PatchType
+from holdfast.model.requests import REQUESTS, Accepted, NodeAction, PatchType
 from holdfast.model.transaction import Put, Transaction
 from tests.furnished import AGENT, ANN, GARBAGE, Furnished
 from tests.plane import ADMIN, NODES, SCHEDULER, WORKLOADS, refused, target, template
@@ -52,6 +48,7 @@ PREFIXES = {
     ComparedRecord.WORKLOAD: "objects/workloads/",
     ComparedRecord.NODE: "objects/nodes/",
     ComparedRecord.LEASE: "objects/leases/",
+    ComparedRecord.OVERRIDE: "objects/overrides/",
     ComparedRecord.OBJECT: "objects/",
     ComparedRecord.OPERATION: "operations/",
     ComparedRecord.QUARANTINE: "quarantine/",
@@ -184,7 +181,7 @@ EXAMPLES: dict[type[Any], Example] = {
     ),
     ask.Evict: lambda it: (WORKLOADS, it.evict(it.running())),
     ask.RegisterNode: lambda it: (who.agent("node-n"), ask.RegisterNode(registration())),
-    ask.JudgeNode: lambda it: (NODES, it.judge(NodeAction.SUSPECT)),
+    ask.JudgeNode: lambda it: (NODES, it.judge(NodeAction.SUSPECT, approval=it.approval())),
     ask.ForgetOperations: lambda it: (GARBAGE, forgotten(it)),
     ask.AcquireLease: lambda it: (SCHEDULER, ask.AcquireLease("scheduler:other", 10_000)),
     ask.RenewLease: lambda it: (SCHEDULER, ask.RenewLease(it.term(SCHEDULER))),
@@ -199,9 +196,11 @@ EXAMPLES: dict[type[Any], Example] = {
 REQUESTED = [step for step in STEPS if step.request is not None]
 
 
-def arranged(step: PlacementStep) -> tuple[Furnished, Identity, Any]:
+def arranged(
+    step: PlacementStep[Any], settings: PlaneSettings | None = None
+) -> tuple[Furnished, Identity, Any]:
     """A plane on which the row's request is about to be made."""
-    it = Furnished()
+    it = Furnished(settings=settings)
     it.plane.quota(hard={"cpu": "64"})
     example = EXAMPLES.get(step.request) if step.request is not None else None
     assert example is not None, f"{step.name} has no example here"
@@ -216,7 +215,9 @@ def compared(it: Furnished) -> set[str]:
 
 
 @pytest.mark.parametrize("step", REQUESTED, ids=lambda step: step.name)
-def test_a_request_compares_every_sort_of_record_that_its_row_names(step: PlacementStep) -> None:
+def test_a_request_compares_every_sort_of_record_that_its_row_names(
+    step: PlacementStep[Any],
+) -> None:
     """[C4, C5]"""
     it, identity, request = arranged(step)
     answer = it.plane.ask(identity, request)
@@ -229,7 +230,9 @@ def test_a_request_compares_every_sort_of_record_that_its_row_names(step: Placem
 
 
 @pytest.mark.parametrize("step", REQUESTED, ids=lambda step: step.name)
-def test_a_server_that_knows_nothing_needs_few_readings_for_a_decision(step: PlacementStep) -> None:
+def test_a_server_that_knows_nothing_needs_few_readings_for_a_decision(
+    step: PlacementStep[Any],
+) -> None:
     """The bound on readings is there for loops, and no request comes near it."""
     it, identity, request = arranged(step)
     it.plane.authority = it.plane.new_authority()
@@ -238,17 +241,20 @@ def test_a_server_that_knows_nothing_needs_few_readings_for_a_decision(step: Pla
     assert len(it.plane.transactions) - before <= LOAD_PASSES_MAX // 2 + 1
 
 
-AGED = [step for step in REQUESTED if step.age_max_ms is not None]
+AGED = [step for step in REQUESTED if step.is_aged]
+PATIENT, HASTY = [
+    PlaneSettings(observation_age_max_ms=age_ms) for age_ms in (60_000, AGE_MAX_LEAST_MS)
+]
 
 
+@pytest.mark.parametrize("settings", [PlaneSettings(), PATIENT, HASTY], ids=["30s", "60s", "5s"])
 @pytest.mark.parametrize("step", AGED, ids=lambda step: step.name)
 def test_an_observation_is_refused_beyond_its_maximum_age_and_accepted_at_it(
-    step: PlacementStep,
+    step: PlacementStep[Any], settings: PlaneSettings
 ) -> None:
-    """[C5]"""
-    it, identity, request = arranged(step)
-    most = step.age_max_ms
-    assert most is not None
+    """The plane's setting, unless the step has a smaller one. [C5, C9]"""
+    it, identity, request = arranged(step, settings)
+    most = min(step.age_max_ms or AGE_MAX_MOST_MS, settings.observation_age_max_ms)
     refused(it.ask(identity, aged(request, most + 1)), Reason.TOO_OLD)
     assert isinstance(it.ask(identity, aged(request, most)), Accepted)
 
@@ -262,19 +268,15 @@ def aged(request: Any, age_ms: int) -> Any:
 
 def test_every_request_that_carries_an_age_has_a_maximum() -> None:
     """[C5]"""
-    carrying = {kind for kind in HANDLERS if "snapshot_age_ms" in kind.__struct_fields__}
+    carrying = {kind for kind in REQUESTS if "snapshot_age_ms" in kind.__struct_fields__}
     assert carrying <= {step.request for step in AGED}
-    for kind in carrying:
-        it = Furnished()
-        _, request = EXAMPLES[kind](it)
-        assert age_refusal(request, 10**9) is not None
 
 
 def test_every_request_has_a_row_and_every_row_its_request() -> None:
     """[C5, A10]"""
-    assert {step.request for step in REQUESTED} == set(HANDLERS)
+    assert {step.request for step in REQUESTED} == set(REQUESTS)
     assert len({step.request for step in REQUESTED}) == len(REQUESTED)
-    assert set(EXAMPLES) == set(HANDLERS)
+    assert set(EXAMPLES) == set(REQUESTS) == set(HANDLERS)
 
 
 def test_only_what_costs_its_actor_alone_is_done_without_a_transaction() -> None:
@@ -294,7 +296,7 @@ def test_the_page_is_what_the_table_says() -> None:
 
 
 @pytest.mark.parametrize("step", REQUESTED, ids=lambda step: step.name)
-def test_no_damage_to_what_a_request_reads_stops_the_server(step: PlacementStep) -> None:
+def test_no_damage_to_what_a_request_reads_stops_the_server(step: PlacementStep[Any]) -> None:
     """Each record in turn loses everything that it may lose, or cannot be read."""
     it, identity, request = arranged(step)
     it.plane.ask(identity, request)

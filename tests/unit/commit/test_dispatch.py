@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from holdfast.commit.dispatch import HANDLERS
 from holdfast.model import requests as ask
 from holdfast.model.encoding.resource_versions import object_version
 from holdfast.model.kinds.tenant import Tenant, TenantSpec
 from holdfast.model.machine import Answer, Answered, Asked, Txn
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import Accepted, Create, Patch, PatchType, Remove, Update
+from holdfast.model.requests import REQUESTS, Accepted, Create, Patch, PatchType, Remove, Update
 from tests.furnished import Furnished
 from tests.plane import ADMIN, SCHEDULER, accepted, refused
 
@@ -36,8 +35,9 @@ def test_every_request_of_the_authority_is_handled() -> None:
         and issubclass(value, msgspec.Struct)
         and "operation" in value.__struct_fields__
     ]
-    assert set(made) <= set(HANDLERS)
+    assert set(made) <= set(REQUESTS)
     assert len(made) >= 21
+    assert set(REQUESTS) == set(get_args(ask.Request))
 
 
 def test_what_is_no_request_is_refused() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.draft import UNCOMMITTED, CommitGroup, Draft, NotLoaded, View, for_each
+from holdfast.commit.draft import UNCOMMITTED, CommitGroup, Draft, NotLoaded, SeenRecords, for_each
 from holdfast.commit.record_encoding import encode
 from holdfast.model.errors import RecordsDisagree, agree
 from holdfast.model.kinds.tenant import Tenant
@@ -24,9 +24,9 @@ def record(key: str, modified: int, created: int = 1, uid: str = "") -> Record:
     return Record(key, encode(tenant(key[-1], uid)), created, modified)
 
 
-def view() -> View:
+def view() -> SeenRecords:
     """A view that has seen a at revision 5 and the absence of b, and knows nothing of c."""
-    seen = View()
+    seen = SeenRecords()
     seen.learn(A, record(A, 5))
     seen.learn(B, None)
     return seen
@@ -149,7 +149,7 @@ def test_a_draft_weighs_what_the_group_would_compare_with_it() -> None:
     assert second.weight() == 2
 
 
-def value_of(seen: View, key: str) -> Any:
+def value_of(seen: SeenRecords, key: str) -> Any:
     found = seen.get(key)
     assert found is not None
     return seen.value(key, found)
@@ -201,14 +201,14 @@ def test_a_supposed_absence_is_compared_and_never_hides_what_is_known() -> None:
     assert later.read(C) == tenant("c")
 
 
-def at_hand(seen: View) -> list[Any]:
+def at_hand(seen: SeenRecords) -> list[Any]:
     """The structs that need no decoding."""
     return [found.value for key in (A, B, C) if (found := seen.get(key)) is not None]
 
 
 def test_a_struct_that_was_let_go_of_is_decoded_again() -> None:
     """Structs of the last few keys only are in memory, bytes of all of them."""
-    seen = View(values_max=2)
+    seen = SeenRecords(values_max=2)
     made = [(key, tenant(key[-1], uid="1")) for key in (A, B, C)]
     for key, struct in made:
         seen.record_write(key, struct, encode(struct), 9)
@@ -219,7 +219,7 @@ def test_a_struct_that_was_let_go_of_is_decoded_again() -> None:
 
 
 def test_a_view_is_bounded_and_forgets_the_oldest() -> None:
-    seen = View(keys_max=2)
+    seen = SeenRecords(keys_max=2)
     for key in (A, B, C):
         seen.learn(key, None)
     assert seen.get(A) is None

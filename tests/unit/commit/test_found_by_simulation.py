@@ -13,7 +13,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.machine import FateOf, Txn
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Patch, PatchType
-from holdfast.store.contract import Forgotten
+from holdfast.model.transaction import Forgotten
 from tests.furnished import ROLLOUTS, Furnished
 from tests.plane import ADMIN, SCHEDULER, bind, refused
 

@@ -13,7 +13,9 @@ from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import (
     HeartbeatQuery,
     HeartbeatReport,
+    NodeUse,
     Renew,
+    SeenUse,
     server_lease_ms,
     server_scope,
 )
@@ -82,9 +84,10 @@ class Servers:
                     accepted(self.plane.ask(who.server(name), RenewLease(self.terms[name])))
                 self.feed(name, Woken("digests"))
 
-    def renew(self, at: str) -> Any:
+    def renew(self, at: str, use: NodeUse | None = None) -> Any:
         life = (self.node.metadata.uid, self.node.status.incarnation)
-        (answer,) = self.feed(at, Asked(2, who.agent("node-a"), Renew("node-a", *life)))
+        renew = Renew("node-a", *life, use=use)
+        (answer,) = self.feed(at, Asked(2, who.agent("node-a"), renew))
         return answer
 
     def heard(self, at: str) -> HeartbeatReport:
@@ -111,6 +114,21 @@ def test_each_server_answers_for_all() -> None:
         ("one", ""),
         ("two", ""),
     ]
+
+
+def test_each_server_knows_what_a_node_uses_by_its_latest_sample() -> None:
+    """A sample that came earlier and is learned later never replaces a newer one. [D6]"""
+    servers = Servers("one", "two")
+    servers.now_ms = 5_000
+    servers.renew("two", NodeUse(100, 10))
+    servers.now_ms = 6_000
+    servers.round()
+    assert servers.heard("one").used == {"node-a": SeenUse(1_000, 100, 10)}
+    servers.renew("one", NodeUse(300, 30))
+    servers.now_ms = 7_000
+    servers.round()
+    for server in ("one", "two"):
+        assert servers.heard(server).used == {"node-a": SeenUse(1_000, 300, 30)}
 
 
 def test_two_that_cannot_reach_each_other_hear_over_a_third() -> None:

@@ -20,10 +20,13 @@ from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import (
     HeartbeatQuery,
     HeartbeatReport,
+    NodeUse,
     ProgressNote,
     ProgressNotes,
     Renew,
     Renewed,
+    ReplicaUse,
+    SeenUse,
     WorkProgress,
 )
 from holdfast.model.kinds.node import NodePhase
@@ -223,7 +226,7 @@ def test_ages_count_from_when_the_renewal_came_and_say_how_long_we_listen(
     rig.now_ms = 1_500
     rig.come_back()
     rig.now_ms = 4_000
-    assert rig.heard() == HeartbeatReport("one", 4_000, {"node-a": 3_000}, TIMING)
+    assert rig.heard() == HeartbeatReport("one", 4_000, {"node-a": 3_000}, TIMING, heard=1)
 
 
 def test_the_last_report_of_an_agent_is_returned_with_its_age(rig: HeartbeatRig) -> None:
@@ -235,6 +238,24 @@ def test_the_last_report_of_an_agent_is_returned_with_its_age(rig: HeartbeatRig)
     rig.ask(rig.renew())
     rig.come_back()
     assert rig.heard().said == {}
+
+
+def test_the_last_sample_of_what_a_node_uses_is_returned_with_its_age(rig: HeartbeatRig) -> None:
+    """Single replicas only of the node that is asked for; nothing is written. [D6]"""
+    one = ReplicaUse("u", 250, 4_096)
+    rig.ask(rig.renew(use=NodeUse(250, 4_096, "proc", (one,))))
+    rig.come_back()
+    rig.now_ms += 7_000
+    # A renewal without a new sample keeps the last one.
+    rig.ask(rig.renew())
+    rig.come_back()
+    report = rig.heard()
+    assert report.used == {"node-a": SeenUse(7_000, 250, 4_096)}
+    assert report.replicas == ()
+    assert rig.answers[rig.ask(HeartbeatQuery("node-a"), ADMIN)].replicas == (one,)
+    assert rig.answers[rig.ask(HeartbeatQuery("node-b"), ADMIN)].replicas == ()
+    rig.now_ms += FORGET_AFTER_MS
+    assert rig.heard().used == {}
 
 
 def test_a_node_that_was_not_heard_for_an_hour_is_forgotten(rig: HeartbeatRig) -> None:

@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.commit.leases import RENEWALS_MAX
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.lease import lease_name
 from holdfast.model.kinds.reservation import Intent, ReservationOwner
 from holdfast.model.lifecycle import Actor, Cause, State
+from holdfast.model.meta import INT_MAX
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import (
     Accepted,
@@ -130,6 +132,21 @@ def test_no_caller_renews_the_lease_of_another() -> None:
     term = acquired(plane, SCHEDULER)
     refused(plane.ask(TWO, RenewLease(term)), Reason.STALE_EPOCH)
     refused(plane.ask(SCHEDULER, RenewLease(Term("scheduler:none", 1))), Reason.STALE_EPOCH)
+
+
+@pytest.mark.parametrize("number", [INT_MAX, 2**63, 2**200])
+def test_no_renewal_makes_a_lease_that_cannot_be_read(number: int) -> None:
+    """Its own holder could otherwise keep all others from ever taking the lease over. [C6.7, K3]"""
+    plane = Plane()
+    term = acquired(plane, SCHEDULER)
+    refusal = refused(plane.ask(SCHEDULER, RenewLease(term, number=number)), Reason.INVALID)
+    assert f"number: {number} is above {RENEWALS_MAX}" in refusal.message
+    assert lease(plane).renewals == 0
+    accepted(plane.ask(SCHEDULER, RenewLease(term, number=RENEWALS_MAX)))
+    accepted(plane.ask(SCHEDULER, ReleaseLease(term)))
+    assert (lease(plane).holder, lease(plane).renewals) == ("", INT_MAX)
+    taken = AcquireLease(SCOPE, 10_000, term.epoch, INT_MAX)
+    assert accepted(plane.ask(TWO, taken)).spec.epoch == term.epoch + 1
 
 
 def test_a_lease_that_was_given_back_is_free_and_the_next_epoch_is_new() -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from holdfast.commit.ages import Ages
 from holdfast.commit.context import PlaneSettings
-from holdfast.commit.operations import Replayed, digest, operation_id, recall
+from holdfast.commit.operations import Replayed, digest, recall
+from holdfast.correct.controller import operation as operation_id
 from holdfast.model import keys
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.lifecycle import State

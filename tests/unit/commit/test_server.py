@@ -7,11 +7,12 @@ from typing import Any
 
 from holdfast.commit.authority import QUEUE_MAX
 from holdfast.commit.record_encoding import decode
-from holdfast.commit.server import LEASE_MS, AuthorityServer
+from holdfast.commit.server import AuthorityServer
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.lease_takeover import LEASE_MS
 from holdfast.model.machine import (
     Answer,
     Answered,

@@ -7,14 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.dispatch import HANDLERS
 from holdfast.commit.operations import Replayed, digest, recall
 from holdfast.model import keys, plane_format
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import Object, ObjectMeta, Operation
 from holdfast.model.plane_format import FORMAT, PlaneFormat
-from holdfast.model.requests import Accepted, Create
+from holdfast.model.requests import REQUESTS, Accepted, Create
 from holdfast.model.transaction import Compare, Put, Transaction
 from tests.plane import ADMIN, Plane
 from tests.unit.commit.test_authority_table import EXAMPLES, Furnished
@@ -103,7 +102,7 @@ def _in_the_next_version(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("kind", list(HANDLERS), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", list(REQUESTS), ids=lambda kind: kind.__name__)
 def test_a_request_has_the_same_digest_in_every_version(kind: type[Any]) -> None:
     """So a retry at a server of another version is known again. [A2]"""
     _, request = EXAMPLES[kind](Furnished())

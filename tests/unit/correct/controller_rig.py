@@ -25,9 +25,10 @@ from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Answered, Ask, Leave, Open, Pushed, Started, Wake, Woken
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.registry import kind_of_plural
 from holdfast.model.requests import AcquireLease, Move, RegisterNode, RenewLease, ReportStage, Term
-from holdfast.observe.watch_events import Departed, Get, GetResult, Present, Reached
+from holdfast.observe.watch_events import Departed, Present, Reached
 from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, WORKLOADS, Plane, accepted, bind, target
 
 TURNS_MAX = 20_000
@@ -239,7 +240,8 @@ class Rig:
             return Unavailable("no way there")
         nodes = [it.name for it in self.all("nodes") if it.name not in self.silent]
         listening_ms = self.now_ms - self.listening_ms[server]
-        return HeartbeatReport(server, listening_ms, dict.fromkeys(nodes, 0), self.timing)
+        ages_ms = dict.fromkeys(nodes, 0)
+        return HeartbeatReport(server, listening_ms, ages_ms, self.timing, heard=len(nodes))
 
     # The others ----------------------------------------------------------------------------------
 

@@ -12,9 +12,10 @@ from holdfast.correct.workload.controller import WorkloadController
 from holdfast.model.errors import InvariantBroken, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.lease import Lease, LeaseSpec
 from holdfast.model.lifecycle import State
+from holdfast.model.machine import Question
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, Move, Term
-from holdfast.observe.watch_events import Get, GetResult
 from tests.unit.correct.controller_rig import target
 from tests.unit.correct.views import NOW, later, meta, replica, view
 
@@ -46,12 +47,18 @@ def test_a_picture_as_new_as_the_office_need_not_wait() -> None:
     assert member(revision=500).term(view(told=500), NOW) == Term("controller:workload", 4)
 
 
-def flown(answer: Any) -> tuple[ControllerWorker, Get | None]:
+def flown(*answers: Any) -> tuple[ControllerWorker, Get | None]:
+    """A member and what it sends after the answers to its request and to the read of it."""
     made = member()
     made.queue.add(KEY, 0)
     assert made.queue.take(0) == KEY
-    made.takes_off(KEY, 1, None)
-    return made, made.written(KEY, MOVE, answer, NOW)
+    (operation,) = made.takes_off(KEY, [MOVE], None, NOW)
+    sent: Question = MOVE
+    read: Get | None = None
+    for answer in answers:
+        read = made.answered(KEY, operation, sent, answer, NOW)
+        sent = read or sent
+    return made, read
 
 
 @pytest.mark.parametrize("reason", [Reason.STALE_REPLICA, Reason.STALE_EPOCH])
@@ -78,10 +85,20 @@ def test_an_unknown_outcome_is_read_before_anything_else_is_decided() -> None:
     assert made.queue.take(10**9) is None
     newer = replica()
     metadata = meta("web-0-0", "acme", revision=30)
-    made.settled(KEY, MOVE, GetResult(type(newer)(metadata, spec=newer.spec), 40), NOW)
+    found = GetResult(type(newer)(metadata, spec=newer.spec), 40)
+    made, get = flown(OutcomeUnknown("lost"), found)
+    assert get is None
     assert (made.asked, made.queue.failures(KEY)) == (0, 1)
     assert made.is_behind(KEY, view(replica(), told=20))
     assert not made.is_behind(KEY, view(replica(), told=30))
+
+
+@pytest.mark.parametrize("failed", [Unavailable("down"), Refusal(Reason.NOT_ALLOWED, "no")])
+def test_a_read_that_fails_gives_the_key_back_after_a_pause(failed: Any) -> None:
+    """Then the same state makes the same request under the same id. [N1.1, E5]"""
+    made, get = flown(OutcomeUnknown("lost"), failed)
+    assert (get, made.asked, made.queue.failures(KEY)) == (None, 0, 1)
+    assert not made.is_behind(KEY, view(told=1))
 
 
 def test_what_is_no_answer_is_our_own_bug() -> None:

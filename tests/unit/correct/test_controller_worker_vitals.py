@@ -8,10 +8,11 @@ from datetime import timedelta
 from holdfast.correct.controller_worker import REASONS_MAX, ControllerWorker, Vitals
 from holdfast.correct.workload.controller import WorkloadController
 from holdfast.model.errors import OutcomeUnknown, Unavailable
+from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Accepted
-from tests.unit.correct.controller_rig import DONE, DOWN, Rig
-from tests.unit.correct.views import NOW, later
+from holdfast.model.requests import Accepted, Move
+from tests.unit.correct.controller_rig import DONE, DOWN, Rig, target
+from tests.unit.correct.views import NOW, later, replica
 
 
 def test_every_answer_is_counted_as_what_it_is() -> None:
@@ -76,7 +77,8 @@ def test_a_beat_says_since_when_something_waits_and_what_went_wrong_last() -> No
 def test_the_oldest_request_without_an_answer_counts_as_waiting() -> None:
     """[H3]"""
     made = ControllerWorker(WorkloadController(), random.Random(3))
-    made.takes_off(("acme", "web"), 1, None, NOW.monotonic_ms)
-    made.takes_off(("acme", "api"), 1, None, NOW.monotonic_ms + 900)
+    move = Move(target(replica()), State.RELEASED)
+    made.takes_off(("acme", "web"), [move], None, NOW)
+    made.takes_off(("acme", "api"), [move], None, later(900))
     assert made.beat(later(1_000)).overdue_ms == 1_000
     assert (made.beat(later(1_000)).waiting, made.beat(later(1_000)).epoch) == (2, 0)

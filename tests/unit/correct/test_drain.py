@@ -9,6 +9,7 @@ import pytest
 from holdfast.correct.all_controllers import core_controllers
 from holdfast.correct.drain import DRAINED, LATE_MS, NAMED_MAX, TELL_EVERY_MS, DrainController
 from holdfast.model.kinds.node import Node, NodeDrain, NodePhase
+from holdfast.model.kinds.placement import Taint, TaintEffect, Toleration, TolerationOperator
 from holdfast.model.kinds.reservation import (
     Claim,
     Intent,
@@ -18,7 +19,7 @@ from holdfast.model.kinds.reservation import (
     ReservationStatus,
 )
 from holdfast.model.kinds.workload import Disruption, WorkloadType
-from holdfast.model.lifecycle import Cause, State
+from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import ConditionStatus, condition
 from holdfast.model.placement.disruption import is_available
 from holdfast.model.requests import Evict, Update
@@ -106,6 +107,46 @@ def test_what_runs_is_stopped_and_what_is_left_is_said() -> None:
     it = said(made)
     assert (it.status, it.reason) == (ConditionStatus.FALSE, "Draining")
     assert it.message == "3 replicas left, 1 of them stopping"
+
+
+def tainted() -> Node:
+    """A node with a NoExecute taint since time 0."""
+    found = node()
+    taint = Taint("ill", effect=TaintEffect.NO_EXECUTE, time_added=at(0))
+    return replaced(found, spec=replaced(found.spec, taints=(taint,)))
+
+
+def tolerant(obj: Any, *tolerations: Toleration) -> Any:
+    placement = replaced(obj.spec.template.placement, tolerations=tolerations)
+    template = replaced(obj.spec.template, placement=placement)
+    return replaced(obj, spec=replaced(obj.spec, template=template))
+
+
+def sent_away(made: Any) -> list[str]:
+    assert all(it.cause is Cause.TAINT for it in made.requests)
+    return [it.target.name for it in made.requests]
+
+
+def test_a_taint_sends_away_what_does_not_tolerate_it_within_budgets() -> None:
+    """All kinds of work but one per node, whose controller follows taints itself. [G4]"""
+    bad = tainted()
+    two = replica(stage=Stage.READY), replica(ordinal=1, stage=Stage.READY)
+    assert sent_away(plan(bad, workload(2), *two)) == ["web-0-0", "web-1-0"]
+    assert sent_away(plan(bad, workload(2, disruption=BUDGET), *two)) == ["web-0-0"]
+    lasting = Toleration("ill", TolerationOperator.EXISTS)
+    assert sent_away(plan(bad, workload(2), *(tolerant(it, lasting) for it in two))) == []
+    each = workload(2, type=WorkloadType.PER_NODE)
+    assert sent_away(plan(bad, each, *two)) == []
+
+
+def test_a_toleration_for_a_while_ends_in_time() -> None:
+    """[G4]"""
+    bad = tainted()
+    while_ = Toleration("ill", TolerationOperator.EXISTS, toleration_seconds=30)
+    work = workload(1), tolerant(replica(), while_)
+    early = plan(bad, *work, ms=10_000)
+    assert (sent_away(early), early.wake_after_ms) == ([], 20_000 + LATE_MS)
+    assert sent_away(plan(bad, *work, ms=30_000 + LATE_MS)) == ["web-0-0"]
 
 
 def test_a_node_that_is_not_to_be_emptied_is_left_alone() -> None:

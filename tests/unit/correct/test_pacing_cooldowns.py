@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.correct.pacing import Cooldowns
-from tests.unit.correct.views import NOW, later
+from tests.unit.correct.views import NOW, later, view
 
 KEY, OTHER = ("acme", "web"), ("acme", "other")
 
@@ -25,5 +25,5 @@ def test_what_is_forgotten_may_be_looked_at() -> None:
     rests.rest(OTHER, 10_000, NOW)
     rests.forget(KEY)
     assert (rests.left_ms(KEY, NOW), rests.left_ms(OTHER, NOW)) == (0, 1_000)
-    rests.clear()
+    rests.resync(view())
     assert rests.left_ms(OTHER, NOW) == 0

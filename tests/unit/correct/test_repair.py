@@ -16,6 +16,7 @@ from holdfast.model.kinds.reservation import (
     Intent,
     Reservation,
     ReservationOwner,
+    ReservationPhase,
     ReservationSpec,
     ReservationStatus,
 )
@@ -23,6 +24,7 @@ from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Object
 from holdfast.model.requests import Evict, JudgeNode, Move, NodeAction, Reserve, Unreserve
+from holdfast.model.time import timestamp
 from holdfast.observe.cache import ObjectChange
 from tests.plane import NODES, SCHEDULER, accepted, target, template
 from tests.unit.correct.controller_rig import Rig
@@ -243,14 +245,37 @@ def test_work_that_does_not_start_in_its_time_is_stopped_and_placed_again() -> N
     assert asked(1_060_000).wake_after_ms == 60_000
 
 
-def test_work_that_starts_or_waits_for_its_gang_is_left_alone() -> None:
+def test_a_member_is_stopped_once_its_gang_is_over_or_runs_without_it() -> None:
+    """[G5]"""
     controller = RepairController()
-    for it in (replica(State.RUNNING), replica(State.BOUND)):
-        spec = msgspec.structs.replace(it.spec, gang="web")
-        member = msgspec.structs.replace(it, spec=spec)
-        for after_ms in (0, 10**9):
-            plan = controller.reconcile(view(node(), member), KEY, TERM, later(after_ms))
-            assert plan.requests == ()
+    member = replica(State.RUNNING)
+    metadata = msgspec.structs.replace(member.metadata, resource_version="10")
+    spec = msgspec.structs.replace(member.spec, gang="web")
+    member = msgspec.structs.replace(member, metadata=metadata, spec=spec)
+
+    def asked(phase: ReservationPhase | None, *named: str, revision: int = 100) -> Any:
+        uid = spec.workload_uid
+        owner = ReservationOwner("Workload", "web", uid)
+        held = ReservationSpec(owner, Intent.GANG, timestamp(0), min_available=2)
+        status = ReservationStatus(
+            phase=phase or ReservationPhase.HELD, claims=tuple(Claim(replica=it) for it in named)
+        )
+        record = Reservation(meta("web-gang", member.namespace), spec=held, status=status)
+        found = (node(), member) if phase is None else (node(), member, record)
+        picture = msgspec.structs.replace(view(*found), revision=revision)
+        return controller.reconcile(picture, KEY, TERM, later(0))
+
+    runs = ReservationPhase.CONSUMED
+    assert asked(runs, member.name, "web-1-0").requests == ()
+    assert asked(ReservationPhase.COMMITTED, member.name).requests == ()
+    assert asked(None, revision=0).requests == (), "the record may not have arrived yet"
+    for plan, why in (
+        (asked(ReservationPhase.RELEASED, member.name), "gang web is over"),
+        (asked(runs, "web-1-0"), "gang web runs without it"),
+        (asked(None), "gang web has no record"),
+    ):
+        (evict,) = plan.requests
+        assert (evict.cause, why in evict.evidence) == (Cause.REPAIR, True)
 
 
 def test_running_work_that_its_node_forgot_is_stopped_and_released() -> None:

@@ -28,9 +28,9 @@ from holdfast.model.kinds.commitment import Commitment, CommitmentSpec, Commitme
 from holdfast.model.kinds.replica import Process
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import AcquireLease, Bind, Evict, Move, RenewLease, ReportStage, Update
-from holdfast.observe.watch_events import Get
 from tests.plane import ADMIN, WORKLOADS, accepted, refused
 from tests.unit.correct.controller_rig import DONE, DOWN, LOST_AFTER, Rig, target
 from tests.unit.correct.rollout_rig import RolloutRig, rolling, version
@@ -247,7 +247,7 @@ STORIES: dict[str, Callable[[], list[Any]]] = {
     "two heartbeats missed": silent(1, SUSPECTED_MS),
     "three and a half heartbeats missed": silent(1, MARKED_MS),
     "silence for fenceAfter since the mark was seen": silent(1, FENCED_MS),
-    "most of a zone silent": silent(3, 600_000),
+    "most of a zone silent": silent(3, 80_000),
     "no server reports heartbeats": deaf,
     "a heartbeat before the fence": back_in_time,
     "readiness probe fails": unready,

@@ -8,10 +8,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import BY_NODE, BY_WORKLOAD, View
+from holdfast.correct.controller import (
+    BY_NODE,
+    BY_WORKLOAD,
+)
 from holdfast.correct.drain import BY_CLAIM
 from holdfast.correct.endpoints import BY_SERVICE
 from holdfast.correct.jobs.cron import BY_CRON
+from holdfast.correct.quota import BY_COHORT, BY_LENDER, BY_TENANT, RESERVED_BY_TENANT
 from holdfast.correct.workload.each_node import BY_TYPE
 from holdfast.correct.workload.ordinals import BY_ORDINAL, BY_RANGE
 from holdfast.model.encoding.resource_versions import object_version
@@ -32,6 +36,7 @@ from holdfast.model.registry import kind_of
 from holdfast.model.requests import Term
 from holdfast.model.time import Instant, timestamp
 from holdfast.observe.cache import Cache
+from holdfast.observe.snapshot import Snapshot
 from holdfast.observe.watch_events import Follow, Present, Reached
 
 WALL_MS = 1_800_000_000_000
@@ -47,6 +52,9 @@ PLURALS = (
     "regions",
     "endpoints",
     "workloadrevisions",
+    "events",
+    "overrides",
+    "quotas",
 )
 TEMPLATE = Template(command=("sleep", "60"), resources=Resources(cpu="1"))
 
@@ -59,7 +67,7 @@ def at(ms: int = 0) -> datetime:
     return timestamp(WALL_MS) + timedelta(milliseconds=ms)
 
 
-def view(*objects: Object, now: Instant = NOW, told: int = 1_000) -> View:
+def view(*objects: Object, now: Instant = NOW, told: int = 1_000) -> Snapshot:
     """A picture of these objects, whole up to a revision."""
     cache = Cache([Follow(it) for it in PLURALS], random.Random(1), resync_ms=60_000)
     for index in (
@@ -71,14 +79,18 @@ def view(*objects: Object, now: Instant = NOW, told: int = 1_000) -> View:
         BY_CRON,
         BY_TYPE,
         BY_SERVICE,
+        BY_COHORT,
+        BY_TENANT,
+        BY_LENDER,
+        RESERVED_BY_TENANT,
     ):
-        cache.index(index.plural, index.name, index.of)
+        cache.index(index)
     for effect in cache.step(Started({}), now).effects:
         if isinstance(effect, Open):
             mine = [it for it in objects if kind_of(it).plural == effect.body.plural]
             changes = [Present(it, int(it.metadata.resource_version) // 2) for it in mine]
             cache.step(Pushed(effect.stream, (*changes, Reached(told, ends_list=True))), now)
-    return View(cache, now)
+    return Snapshot(cache, cache.revision, cache.age_ms(now))
 
 
 def meta(name: str, namespace: str = "", revision: int = 7, **more: Any) -> ObjectMeta:

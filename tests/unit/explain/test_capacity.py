@@ -8,15 +8,24 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.explain.capacity import SHAPES_MAX, CapacityShare, capacity_shares, shapes_of
+from holdfast.explain.capacity import (
+    SHAPES_MAX,
+    CapacityAmounts,
+    CapacityShare,
+    capacity_amounts,
+    capacity_shares,
+    shapes_of,
+)
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.reservation import Claim, Reservation
 from holdfast.model.kinds.template import DeviceRequest
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
+from holdfast.model.requests import Update
 from tests.furnished import Furnished, every
-from tests.plane import SCHEDULER, template
+from tests.plane import ADMIN, SCHEDULER, template
+from tests.unit.commit.capacity_requests import hold
 
 GI = 1 << 30
 IDLE = ("starting", "reserve", "closed", "fragments", "usable")
@@ -123,6 +132,31 @@ def test_shapes_are_counted_once_and_bounded() -> None:
 
     assert len(shapes_of([asking(n % 7 + 1) for n in range(50)])) == 7
     assert len(shapes_of([asking(n + 1) for n in range(SHAPES_MAX + 50)])) == SHAPES_MAX
+
+
+def test_the_seven_amounts_are_kept_apart_by_class() -> None:
+    """Reclaimable work, recovery lanes and overcommit appear beside each other. [D3, D4, D6]"""
+    it = Furnished()
+    spec = msgspec.structs.replace(it.node.spec, overcommit={"cpu": 200}, reserved={"cpu": "1"})
+    node = msgspec.structs.replace(it.get(it.node), spec=spec)
+    it.yes(ADMIN, Update(node))
+    it.ready()
+    it.ready(it.of_class("spot", cpu="2"))
+    it.yes(SCHEDULER, hold(it, Claim(node="node-a", charge={"cpu": 500})))
+
+    def amounts(used: dict[str, str]) -> CapacityAmounts:
+        seen = it.get(it.node)
+        status = msgspec.structs.replace(seen.status, used=used)
+        nodes = [msgspec.structs.replace(seen, status=status)]
+        found = capacity_amounts(nodes, every(it.plane, Replica), every(it.plane, Reservation))
+        return next(each for each in found if each.resource == "cpu")
+
+    place = "eu-west", "eu-west-a", it.node.spec.pool, "cpu"
+    assert amounts({"cpu": "250m"}) == CapacityAmounts(
+        *place, 8_000, 14_000, 3_000, 0, 250, 1_500, 2_000, 500
+    )
+    # Nothing known is not the same as nothing used.
+    assert (amounts({}).observed, amounts({"cpu": "0"}).observed) == (None, 0)
 
 
 ACTS = ("bound", "running", "ready", "reserved", "stopping", "gpu", "cordon")

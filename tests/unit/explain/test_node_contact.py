@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.explain.answer import AGENT_LOOKS_MS, CONTROLLER_LOOKS_MS, ProgressStep, StuckReason
-from holdfast.model.heartbeat import HeartbeatReport
-from holdfast.model.kinds.node import NodePhase
+from holdfast.model.heartbeat import HeartbeatReport, ServerReport
+from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Operation
 from tests.unit.correct.views import AGENT, at, node, record, replaced, replica
@@ -46,14 +46,33 @@ def test_without_a_known_heartbeat_its_judgement_tells() -> None:
 
 @pytest.mark.parametrize("phase", [NodePhase.SUSPECT, NodePhase.UNKNOWN])
 def test_no_node_is_given_up_where_most_of_a_zone_is_silent(phase: NodePhase) -> None:
-    """The same brake as controller:nodes has. [M2, SC6]"""
+    """The same limit as controller:nodes has. [M2, SC6]"""
     mark = int(phase is NodePhase.UNKNOWN)
     silent = [node(f"node-{it}", phase, mark=mark) for it in "abc"]
     elsewhere = HeartbeatReport("one", 60_000, {"node-d": 900_000}, TIMING)
     answer = asked(unknown(), *silent, node("node-d"), heard=(elsewhere,))
     says(answer, StuckReason.BRAKE, ProgressStep.SERVING, "controller:nodes")
-    assert answer.finding.deadline is None
     assert "3 of 4 nodes of zone eu/a are silent" in answer.finding.no_deadline
+
+
+@pytest.mark.parametrize("heard_there, wait_ms", [(0, 90_000), (1, 30_000)])
+def test_a_silent_zone_is_held_back_until_its_wait_is_over(heard_there: int, wait_ms: int) -> None:
+    """Counted from when enough of its nodes were suspected. [M2, H10]"""
+
+    def suspected(name: str, at_ms: int) -> Node:
+        judged = Operation(f"{NODES}/uid/7/Suspect", "d", at(at_ms))
+        there = node(name, NodePhase.SUSPECT)
+        return replaced(there, metadata=replaced(there.metadata, operations=(judged,)))
+
+    other = ServerReport("two", "", 0, 60_000, TIMING, heard_there)
+    report = HeartbeatReport("one", 60_000, {"node-d": 1}, TIMING, words=(other,), heard=1)
+    silent = [suspected("node-a", -9_000), suspected("node-b", -4_000), suspected("node-c", -2_000)]
+    found = asked(replica(), *silent, node("node-d"), heard=(report,))
+    says(found, StuckReason.BRAKE, ProgressStep.SERVING, "controller:nodes")
+    assert due_in_ms(found) == -2_000 + wait_ms
+    long_ago = [suspected(f"node-{it}", -wait_ms) for it in "abc"]
+    found = asked(replica(), *long_ago, node("node-d"), heard=(report,))
+    says(found, StuckReason.SILENT, ProgressStep.SERVING, "controller:nodes")
 
 
 def test_work_of_a_node_that_was_given_up_waits_for_the_fence() -> None:

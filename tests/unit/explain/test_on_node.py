@@ -54,14 +54,6 @@ def test_of_several_servers_the_one_that_heard_it_last_counts() -> None:
     says(answer, StuckReason.UNPROPAGATED, ProgressStep.STARTUP, AGENT)
 
 
-def test_members_of_a_gang_have_no_deadline_of_their_own() -> None:
-    about = replica(State.BOUND)
-    about = replaced(about, spec=replaced(about.spec, gang="all"))
-    answer = asked(about, node(), heard=(heard(),))
-    assert answer.finding.deadline is None
-    assert "wait for each other" in answer.finding.no_deadline
-
-
 def test_work_that_is_not_ready_waits_for_its_probe() -> None:
     """[M3]"""
     up = (record(State.RUNNING, AGENT, 0, State.BOUND),)

@@ -7,11 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.model.allowance import (
+    above_nominal,
     ceiling,
     charge_quota,
     cohort_nominal,
     cohort_used,
     grant_refusal,
+    is_inside_nominal,
+    lending_refusal,
     never_fits,
     quota_refusal,
     refund_quota,
@@ -200,3 +203,37 @@ def test_a_grant_that_was_never_made_allows_nothing() -> None:
     latest = datetime.max.replace(tzinfo=UTC)
     refusal = grant_refusal(GrantLedger(), "guaranteed", {}, latest, 2_000)
     assert reason(refusal) is Reason.GRANT_EXPIRED
+
+
+def test_what_is_borrowed_is_the_hard_use_beyond_the_nominal_amounts() -> None:
+    """Neither a tenant at its nominal amount nor an unlimited resource is a loan. [INV3]"""
+    lent = charge_quota(COHORT, "risk", HARD, {"cpu": 5500, "memory": 1})
+    assert above_nominal(lent, "risk") == {"cpu": 1500}
+    at_most = charge_quota(COHORT, "fraud", HARD, {"cpu": 4000})
+    assert above_nominal(at_most, "fraud") == {}
+    assert above_nominal(charge_quota(COHORT, "fraud", RECLAIMABLE, {"cpu": 9}), "fraud") == {}
+    assert above_nominal(lent, "other") == {}
+
+
+def test_a_tenant_is_a_lender_up_to_its_nominal_amounts() -> None:
+    """One unit more would be borrowed; a resource without a limit never is."""
+    busy = charge_quota(COHORT, "fraud", HARD, {"cpu": 3000})
+    assert is_inside_nominal(busy, "fraud", {"cpu": 1000, "memory": 7})
+    assert not is_inside_nominal(busy, "fraud", {"cpu": 1001})
+
+
+def test_what_a_lender_waits_for_is_not_lent_again() -> None:
+    """A claim counts up to the lender's nominal amount, and only against borrowing. [INV3]"""
+    lent = charge_quota(COHORT, "risk", HARD, {"cpu": 4000})
+    claims = {"fraud": {"cpu": 3000}}
+    assert lending_refusal(lent, {}, "risk", {"cpu": 2000}) is None
+    assert lending_refusal(lent, claims, "risk", {"cpu": 1000}) is None
+    refusal = lending_refusal(lent, claims, "risk", {"cpu": 1001})
+    assert reason(refusal) is Reason.CLAIMED_BY_LENDERS
+    assert refusal is not None
+    assert "3 claimed back by lenders" in refusal.message
+    # More than its nominal amount is no claim, and the lender itself is never in its own way.
+    assert lending_refusal(lent, {"fraud": {"cpu": 99_000}}, "fraud", {"cpu": 4000}) is None
+    two = charge_quota(lent, "fraud", HARD, {"cpu": 4000})
+    over = lending_refusal(two, {"fraud": {"cpu": 99_000}}, "risk", {"cpu": 1})
+    assert over is None, "nothing is claimed by a tenant that has its nominal amount"

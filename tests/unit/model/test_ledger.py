@@ -84,6 +84,10 @@ def test_the_gate_says_all_that_a_bind_must_know_of_its_node() -> None:
         ({"cpu": 4}, {"cpu": "500m"}, {"cpu": 150}, "cpu", 5250),
         ({"cpu": 1}, {"cpu": 2}, {"cpu": 200}, "cpu", 0),
         ({"memory": 101}, {}, {"memory": 50}, "memory", 50),
+        # A tenth of the memory is headroom, and a factor that gains less changes nothing.
+        ({"memory": 1000}, {}, {"memory": 150}, "memory", 1350),
+        ({"memory": 1005}, {"memory": 5}, {"memory": 112}, "memory", 1008),
+        ({"memory": 1000}, {}, {"memory": 111}, "memory", 1000),
         ({"memory": "1Gi"}, {"disk": "1Gi"}, {"cpu": 200}, "memory", 1 << 30),
         ({}, {}, {}, "replicas", REPLICAS_PER_NODE),
         ({"replicas": 7}, {}, {}, "replicas", 7),
@@ -138,6 +142,22 @@ def test_a_changed_node_changes_gate_and_capacity_but_no_charge() -> None:
     assert again.devices["g0"] == slots["g0"]
 
 
+def test_what_recovery_holds_is_not_overcommitted() -> None:
+    """Others get the factor on the rest, at any order of charges. [D3, D6, INV4]"""
+    spec = NodeSpec(capacity={"cpu": 8, "memory": 100}, overcommit={"cpu": 250, "memory": 100})
+    ledger = mirror_node(node(spec), None)
+    assert (ledger.firm, ledger.free("cpu")) == ({"cpu": 8000}, 20_000)
+    held = msgspec.structs.replace(
+        ledger,
+        used={"cpu": 5000, "memory": 30},
+        recovery={"cpu": 3000, "memory": 10},
+    )
+    # (8 - 3) * 2.5 = 12.5 for others, which use 2.
+    assert (held.free("cpu"), held.free("memory"), held.free("disk")) == (10_500, 70, 0)
+    lowered = mirror_node(node(NodeSpec(capacity={"cpu": 8})), held)
+    assert (lowered.firm, lowered.free("cpu"), lowered.used) == ({}, 3000, held.used)
+
+
 def test_an_absent_or_promised_device_has_nothing_free() -> None:
     slot = DeviceSlot("gpu", owners={"a": 250})
     assert (slot.left, slot.free(), slot.free("p")) == (750, 750, 750)
@@ -176,6 +196,8 @@ def test_use_is_kept_apart_by_class() -> None:
             promised={"p": {"cpu": 1}},
             promised_ports={"TCP/80": "p"},
             leaving={"cpu": 1},
+            firm={"cpu": 1},
+            recovery={"cpu": 1},
         ),
         QuotaLedger(limits={"t": TenantLimits(hard={"cpu": 1})}, used={"t": TenantUse()}),
         DisruptionLedger(allowed=0, replicas=3, healthy=2, type=WorkloadType.JOB),

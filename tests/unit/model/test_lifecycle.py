@@ -28,7 +28,10 @@ from holdfast.model.lifecycle import (
 
 AGENT, SCHEDULER, OPERATOR = "agent", "scheduler", "operator"
 WORKLOAD, NODES, REPAIR = "controller:workload", "controller:nodes", "controller:repair"
-EVICT = (WORKLOAD, "controller:rollout", "controller:drain", SCHEDULER, REPAIR, "user")
+EVICT = (
+    *(WORKLOAD, "controller:rollout", "controller:drain", SCHEDULER, REPAIR, "user"),
+    "controller:quota",
+)
 
 # From, to, and all actors that may propose it. The empty state is the one before it exists.
 LAW: dict[tuple[str, str], tuple[str, ...]] = {
@@ -147,10 +150,12 @@ def test_every_cause_of_a_stop_belongs_to_one_actor_and_every_evictor_has_a_caus
         "Deleted": WORKLOAD,
         "Rollout": "controller:rollout",
         "Drain": "controller:drain",
+        "Taint": "controller:drain",
         "Preemption": SCHEDULER,
         "Repair": REPAIR,
         "Deadline": WORKLOAD,
         "UserDelete": "user",
+        "Reclaim": "controller:quota",
     }
     assert set(CAUSE_OWNER) == set(Cause)
     assert {actor.value for actor in EVICTORS} == set(EVICT)

@@ -38,6 +38,7 @@ STABLE = (
     "QuotaExceeded",
     "QuotaUnknown",
     "CohortExhausted",
+    "ClaimedByLenders",
     "GrantExpired",
     "GrantExceeded",
     "ObjectCapReached",

@@ -33,12 +33,15 @@ NODES: list[Row] = [
     (*node(devices=[{**GPU, "deviceClass": "memory"}]), "spec.devices[0].deviceClass", "plain"),
     (*node(devices=[{**GPU, "memory": "x"}]), "spec.devices[0].memory", "must be a quantity"),
     (
-        *node(capacity={"memory": 1}, overcommit={"memory": 101}),
+        *node(capacity={"memory": 1}, overcommit={"memory": 151}),
         "spec.overcommit[memory]",
-        "from 1 to 100",
+        "from 1 to 150",
     ),
     (*node(capacity={"cpu": 1}, overcommit={"cpu": 0}), "spec.overcommit[cpu]", "from 1 to 1000"),
     (*node(overcommit={"cpu": 150}), "spec.overcommit[cpu]", "the node's capacity"),
+    (*node(capacity={"cpu": 1}, overcommit={"cpu": 1001}), "spec.overcommit[cpu]", "to 1000"),
+    (*node(capacity={"disk": 1}, overcommit={"disk": 101}), "spec.overcommit[disk]", "1 to 100"),
+    (*node(devices=[GPU], overcommit={"gpu": 200}), "spec.overcommit[gpu]", "`share`"),
     (
         *node(capacity={"cpu": 1}, overcommit={"cpu": 150}, protectedFor={"tenants": ["risk"]}),
         "spec.overcommit[cpu]",
@@ -103,6 +106,16 @@ TENANCY: list[Row] = [
     (*spec("SchedulerPolicy", filters=["a", "a"]), "spec.filters[1]", "twice"),
     (*spec("SchedulerPolicy", weights={"A": 1}), "spec.weights[A]", "the key"),
     (*spec("SchedulerPolicy", demands=[{}]), "spec.demands[0].devices", "at least one item"),
+    (
+        *spec("SchedulerPolicy", intents={"speed": {}}),
+        "spec.intents[speed]",
+        "latency, batch, recovery",
+    ),
+    (
+        *spec("SchedulerPolicy", intents={"batch": {"No": 1}}),
+        "spec.intents[batch][No]",
+        "the key",
+    ),
     (
         *spec("SchedulerPolicy", demands=[{"devices": [{"deviceClass": "gpu"}]}] * 97),
         "spec.demands",

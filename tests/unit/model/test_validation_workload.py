@@ -64,6 +64,8 @@ TYPES: list[Row] = [
     (*cron(timeZone=""), "spec.cron.timeZone", "IANA name"),
     (*cron(timeZone="Local"), "spec.cron.timeZone", "IANA name"),
     (*job(job={"deadlineSeconds": 0}), "spec.job.deadlineSeconds", "at least 1"),
+    (*job(job={"expectedSeconds": 0}), "spec.job.expectedSeconds", "from 1 to"),
+    (*job(job={"expectedSeconds": 31_622_401}), "spec.job.expectedSeconds", "a year"),
     (
         *job(job={"failurePolicy": [{"exitCodes": [3], "action": "FailJob"}]}),
         RESTART,
@@ -164,7 +166,7 @@ def test_a_workload_at_the_edge_of_a_rule_is_accepted(kind: str, changes: Docume
     assert errors(kind, changes) == ()
 
 
-def test_ten_errors_in_one_document_are_all_reported_at_once() -> None:
+def test_all_errors_in_one_document_are_reported_at_once() -> None:
     """A user mends a document in one go [B4]."""
     kind, changes = service(
         replicas=2,
@@ -191,5 +193,6 @@ def test_ten_errors_in_one_document_are_all_reported_at_once() -> None:
         ("spec.template.probes.readiness.http.port", '"grpc"'),
         ("spec.disruption", ""),
         ("spec.gang.minAvailable", "3"),
+        ("spec.gang", ""),
         ("spec.autoscale.min", "9"),
     ]

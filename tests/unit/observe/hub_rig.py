@@ -10,6 +10,7 @@ from holdfast.model import keys
 from holdfast.model.encoding.resource_versions import complete_version, parse_version
 from holdfast.model.encoding.wire import encode
 from holdfast.model.errors import Expired, HoldfastError
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.machine import (
     Answer,
     Answered,
@@ -26,7 +27,7 @@ from holdfast.model.machine import (
     Woken,
 )
 from holdfast.model.meta import Object
-from holdfast.model.registry import Kind, kind_named
+from holdfast.model.registry import kind_named
 from holdfast.model.selection.field_selector import parse_field_selector
 from holdfast.model.selection.selector_text import parse_label_selector
 from holdfast.model.time import Instant

@@ -15,6 +15,7 @@ from holdfast.model.machine import Ended, Leave, Open, Pushed, Started, Wake, Wo
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
 from holdfast.observe.cache import RETRY_MAX_MS, RETRY_MIN_MS, Cache, ObjectChange
+from holdfast.observe.indexer import Index
 from holdfast.observe.informer import BEHIND_SHELL_MS, LIST_MAX_MS, SILENCE_MS, STEADY_MS
 from holdfast.observe.watch_events import (
     LIST_ENDS,
@@ -425,14 +426,15 @@ def test_what_was_replaced_under_its_name_is_gone_and_then_new(rig: Rig) -> None
 
 def test_indexes_follow_changes_and_come_before_the_first_object(rig: Rig) -> None:
     with pytest.raises(InvariantBroken):
-        rig.cache.index("tenants", "late", lambda it: [it.name])
+        rig.cache.index(Index("tenants", "late", lambda it: [it.name]))
     fresh = Rig()
-    fresh.cache.index("tenants", "odd", lambda it: ["odd"] if it.metadata.generation % 2 else [])
+    odd = Index("tenants", "odd", lambda it: ["odd"] if it.metadata.generation % 2 else [])
+    fresh.cache.index(odd)
     fresh.step(Started({}))
     fresh.push(present("b", 3), present("a", 1), list_end(5))
-    assert [it.name for it in fresh.cache.found("tenants", "odd", "odd")] == ["a", "b"]
+    assert [it.name for it in fresh.cache.found(odd, "odd")] == ["a", "b"]
     fresh.push(present("a", 6), departed("b", 7))
-    assert fresh.cache.found("tenants", "odd", "odd") == []
+    assert fresh.cache.found(odd, "odd") == []
 
 
 def test_events_of_closed_streams_and_stimuli_of_others_change_nothing(rig: Rig) -> None:

@@ -9,11 +9,12 @@ import pytest
 
 from holdfast.model.errors import Expired, Unavailable
 from holdfast.model.machine import Asked, Changed, Range, Started, Unwatch, Watch, Woken
+from holdfast.model.read_requests import Reach
 from holdfast.model.registry import kind_named
 from holdfast.model.time import Instant
 from holdfast.observe import watch_hub as hub_module
 from holdfast.observe.selection import ObjectSelection
-from holdfast.observe.watch_hub import Reach, WatchHub
+from holdfast.observe.watch_hub import WatchHub
 from tests.unit.observe.hub_rig import HubRig
 from tests.unit.observe.test_resumption import crowded
 from tests.unit.observe.test_watch_hub import workload

@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.kinds.lease import Lease, LeaseSpec
+from holdfast.model.lease_takeover import LEASE_MS, RENEWALS_PER_LEASE
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.observation_age import OBSERVATION_AGE_MAX_MS
 from holdfast.model.plane_format import VERSION
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, ReleaseLease, RenewLease, Term
 from holdfast.model.time import Instant
-from holdfast.observe.leader_election import LEASE_MS, RENEWALS_PER_LEASE, LeaderElection
-from holdfast.observe.watch_events import Get, GetResult
+from holdfast.observe.leader_election import LeaderElection
 
 SCOPE = "controller:nodes"
 ME, OTHER = "system:controller:nodes", "system:controller:other"
@@ -83,6 +85,17 @@ def test_a_free_lease_is_taken_at_once_and_renewed_three_times_in_its_life() -> 
         RenewLease(Term(SCOPE, 1), number=1, version=VERSION)
     ]
     assert election.next_ms == 2 * (LEASE_MS // 3)
+
+
+def test_each_renewal_says_how_old_an_observation_may_be() -> None:
+    """A changed setting of the plane reaches the holder with its next renewal. [C9]"""
+    election, authority = LeaderElection(SCOPE, ME), Authority()
+    turn(election, authority, 0)
+    assert election.observation_age_max_ms == OBSERVATION_AGE_MAX_MS
+    assert authority.spec is not None
+    authority.spec = msgspec.structs.replace(authority.spec, observation_age_max_ms=7_000)
+    turn(election, authority, LEASE_MS // RENEWALS_PER_LEASE)
+    assert election.observation_age_max_ms == 7_000
 
 
 def test_a_silent_holder_is_replaced_only_after_its_duration_on_our_own_clock() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.encoding.wire import decode_trusted, encode
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.event import Event, ObjectReference
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object, ObjectMeta
-from holdfast.model.registry import KINDS, Kind, kind_of
+from holdfast.model.registry import KINDS, kind_of
 from holdfast.model.selection.field_selector import field_text, parse_field_selector
 from holdfast.observe.entries import EntryReader, kept_paths
 from tests.unit.correct.views import node, replica

@@ -8,22 +8,20 @@ import random
 from collections import Counter
 
 from holdfast.model.errors import Conflict, HoldfastError, Unavailable
-from holdfast.model.time import Instant
-from holdfast.observe.retry import (
-    Budget,
-    Effect,
+from holdfast.observe.operation import (
+    Begun,
     Failed,
     Finish,
     GiveUp,
     Nature,
+    NextAction,
+    OperationMachine,
     Pause,
     Paused,
     Replied,
-    RequestAttempts,
-    RequestStarted,
-    RetryPolicy,
     Send,
 )
+from holdfast.observe.retry import Budget, RetryPolicy
 
 DOWN = Unavailable("too much to do")
 PATIENT = RetryPolicy(tries_max=60, deadline_ms=60_000)
@@ -36,23 +34,23 @@ class Client:
         self.budget, self.rng = budget, random.Random(seed)
         self.sends: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
-        self._due: list[tuple[int, int, RequestAttempts]] = []
+        self._due: list[tuple[int, int, OperationMachine]] = []
         self._number = 0
 
     def begin(self, now_ms: int, error: HoldfastError | None) -> None:
-        attempts = RequestAttempts(PATIENT, Nature.READ, self.rng, self.budget)
-        self._take(attempts, attempts.step(RequestStarted(), _at(now_ms)), now_ms, error, "first")
+        operation = OperationMachine(PATIENT, Nature.READ, self.rng, self.budget)
+        self._take(operation, operation.step(Begun(), now_ms), now_ms, error, "first")
 
     def run(self, until_ms: int, error: HoldfastError | None) -> None:
         """Let time pass; every try gets this error, or a yes."""
         while self._due and self._due[0][0] <= until_ms:
-            at_ms, _, attempts = heapq.heappop(self._due)
-            self._take(attempts, attempts.step(Paused(), _at(at_ms)), at_ms, error, "again")
+            at_ms, _, operation = heapq.heappop(self._due)
+            self._take(operation, operation.step(Paused(), at_ms), at_ms, error, "again")
 
     def _take(
         self,
-        attempts: RequestAttempts,
-        effect: Effect,
+        operation: OperationMachine,
+        effect: NextAction,
         now_ms: int,
         error: HoldfastError | None,
         which: str,
@@ -60,17 +58,13 @@ class Client:
         while isinstance(effect, Send):
             self.sends[which] += 1
             result = Failed(error) if error is not None else Replied("yes")
-            effect = attempts.step(result, _at(now_ms))
+            effect = operation.step(result, now_ms)
         if isinstance(effect, Pause):
             self._number += 1
-            heapq.heappush(self._due, (now_ms + effect.duration_ms, self._number, attempts))
+            heapq.heappush(self._due, (now_ms + effect.duration_ms, self._number, operation))
         else:
             assert isinstance(effect, Finish | GiveUp)
             self.ended[type(effect).__name__] += 1
-
-
-def _at(ms: int) -> Instant:
-    return Instant(ms, ms)
 
 
 def test_retries_stay_a_tenth_of_what_is_sent_while_servers_fail() -> None:
@@ -103,13 +97,13 @@ def test_one_request_more_than_may_wait_fails_at_once() -> None:
     """And each request that ends, with or without success, makes room. [E5, I1]"""
     budget = Budget(reserve=0, waiting_max=1)
     first, second = (
-        RequestAttempts(RetryPolicy(), Nature.READ, random.Random(1), budget) for _ in range(2)
+        OperationMachine(RetryPolicy(), Nature.READ, random.Random(1), budget) for _ in range(2)
     )
     for one in (first, second):
-        assert isinstance(one.step(RequestStarted(), _at(0)), Send)
-        assert isinstance(one.step(Failed(DOWN), _at(0)), Pause)
+        assert isinstance(one.step(Begun(), 0), Send)
+        assert isinstance(one.step(Failed(DOWN), 0), Pause)
     assert budget.spend(Budget.PROBE_MIN_MS)
-    now = _at(Budget.PROBE_MIN_MS + 1)
+    now = Budget.PROBE_MIN_MS + 1
     assert isinstance(first.step(Paused(), now), Pause)
     assert budget.waiting == 1
     gone = second.step(Paused(), now)
@@ -131,10 +125,10 @@ def test_a_single_request_is_tried_again_as_ever() -> None:
 def test_conflicts_cost_nothing_of_the_budget() -> None:
     """They were answered; many writers of one object are no fault of a server."""
     budget = Budget(reserve=0)
-    attempts = RequestAttempts(RetryPolicy(), Nature.CHANGE, random.Random(1), budget)
-    assert isinstance(attempts.step(RequestStarted(), _at(0)), Send)
-    assert isinstance(attempts.step(Failed(Conflict("stale")), _at(1)), Pause)
-    assert isinstance(attempts.step(Paused(), _at(2)), Send)
+    operation = OperationMachine(RetryPolicy(), Nature.CHANGE, random.Random(1), budget)
+    assert isinstance(operation.step(Begun(), 0), Send)
+    assert isinstance(operation.step(Failed(Conflict("stale")), 1), Pause)
+    assert isinstance(operation.step(Paused(), 2), Send)
     assert (budget.spent, budget.held_back) == (0, 0)
 
 
@@ -175,13 +169,13 @@ def test_a_request_that_fails_ends_the_row_of_answers() -> None:
     budget = Budget(reserve=1, per_cent=0)
     assert budget.spend(0)
     for _ in range(Budget.WELL_AFTER):
-        one = RequestAttempts(RetryPolicy(), Nature.READ, random.Random(1), budget)
-        assert isinstance(one.step(RequestStarted(), _at(1)), Send)
-        assert isinstance(one.step(Replied("yes"), _at(1)), Finish)
-    unlucky = RequestAttempts(RetryPolicy(), Nature.READ, random.Random(1), budget)
-    assert isinstance(unlucky.step(RequestStarted(), _at(2)), Send)
-    assert isinstance(unlucky.step(Failed(DOWN), _at(2)), Pause)
+        one = OperationMachine(RetryPolicy(), Nature.READ, random.Random(1), budget)
+        assert isinstance(one.step(Begun(), 1), Send)
+        assert isinstance(one.step(Replied("yes"), 1), Finish)
+    unlucky = OperationMachine(RetryPolicy(), Nature.READ, random.Random(1), budget)
+    assert isinstance(unlucky.step(Begun(), 2), Send)
+    assert isinstance(unlucky.step(Failed(DOWN), 2), Pause)
     # By a probe, which is answered and earns nothing.
-    assert isinstance(unlucky.step(Paused(), _at(2_000)), Send)
-    assert isinstance(unlucky.step(Replied("yes"), _at(2_000)), Finish)
+    assert isinstance(unlucky.step(Paused(), 2_000), Send)
+    assert isinstance(unlucky.step(Replied("yes"), 2_000), Finish)
     assert not budget.spend(2_001)

@@ -16,6 +16,7 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.machine import Asked, Changed, Taken, Woken
 from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.read_requests import Reach
 from holdfast.model.registry import kind_named
 from holdfast.model.selection.field_selector import parse_field_selector
 from holdfast.model.transaction import Put, Transaction
@@ -29,7 +30,7 @@ from holdfast.observe.bookmarks import (
 )
 from holdfast.observe.selection import ObjectSelection
 from holdfast.observe.watch_events import AGENT_BOOKMARK_MS, COMPONENT_BOOKMARK_MS
-from holdfast.observe.watch_hub import FEW_EVENTS, SOON_MS, TICK_MS, Reach
+from holdfast.observe.watch_hub import FEW_EVENTS, SOON_MS, TICK_MS
 from tests.unit.observe.hub_rig import HubRig
 
 WORKLOAD = kind_named("Workload")

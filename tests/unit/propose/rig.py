@@ -21,12 +21,13 @@ from holdfast.model.lifecycle import State
 from holdfast.model.machine import Answered, Ask, Leave, Open, Pushed, Started, Wake, Woken
 from holdfast.model.meta import Object, ObjectMeta, Operation
 from holdfast.model.placement.fit import demand_of
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of
 from holdfast.model.requests import Accepted, AcquireLease, Bind, RenewLease, ReportPending
 from holdfast.model.time import Instant, timestamp
 from holdfast.observe.cache import Key
-from holdfast.observe.watch_events import Departed, Get, GetResult, Present, Reached
+from holdfast.observe.watch_events import Departed, Present, Reached
 from holdfast.propose.scheduler import Scheduler
 from tests.plane import START_WALL_MS, template
 
@@ -143,8 +144,9 @@ class Rig:
         self.step(Answered(self.waiting.pop(0).call, answer))
 
     def _open(self, effect: Open) -> None:
-        self.streams[effect.stream] = effect.body.plural
-        if effect.body.plural == self.slow_kind:
+        follow: Any = effect.body
+        self.streams[effect.stream] = follow.plural
+        if follow.plural == self.slow_kind:
             self._stalled.append(effect)
         elif not self.is_cut_off:
             self._list(effect)
@@ -156,11 +158,12 @@ class Rig:
             self._list(effect)
 
     def _list(self, effect: Open) -> None:
-        found = self.objects.get(effect.body.plural, {}).values()
+        follow: Any = effect.body
+        found = self.objects.get(follow.plural, {}).values()
         delivered: list[Any] = []
-        if effect.body.since is None:
+        if follow.since is None:
             delivered = [Present(obj, self._written(obj)) for obj in found]
-        ends = Reached(self.revision, ends_list=effect.body.since is None)
+        ends = Reached(self.revision, ends_list=follow.since is None)
         self.step(Pushed(effect.stream, (*delivered, ends)))
 
     # What is there -------------------------------------------------------------------------------
@@ -197,7 +200,7 @@ class Rig:
                 self.step(Pushed(stream, (*events, Reached(self.revision))))
 
     def node(self, name: str = "node-a", cpu: str = "8", **spec: Any) -> Any:
-        capacity = {"cpu": cpu, "memory": "1Ti"}
+        capacity: dict[str, Any] = {"cpu": cpu, "memory": "1Ti"}
         if "replicas" in spec:
             capacity["replicas"] = spec.pop("replicas")
         labels = spec.pop("labels", {})
@@ -338,7 +341,7 @@ def refusal(reason: Reason, message: str = "no") -> Refusal:
     return Refusal(reason, message)
 
 
-def small(slots: int = 1, **more: object) -> Rig:
+def small(slots: int = 1, **more: Any) -> Rig:
     """One node with room for `slots` replicas."""
     rig = Rig(**more)
     rig.node("node-0", cpu=str(slots))

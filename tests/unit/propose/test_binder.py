@@ -7,15 +7,16 @@ from itertools import pairwise
 import msgspec
 import pytest
 
+from holdfast.model.encoding.resource_versions import object_revision
 from holdfast.model.errors import Forbidden, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.schedulerpolicy import PolicyStage, SchedulerPolicy, SchedulerPolicySpec
 from holdfast.model.kinds.tenant import Quota, QuotaSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import AcquireLease
-from holdfast.observe.watch_events import Get
 from holdfast.propose.bind_operation import SENDS_MAX
 from holdfast.propose.feasibility.fleet import ASSUMED_MS, SHUNNED_MS
 from holdfast.propose.feasibility.outcome import SCHEDULING_RETRYING, SERVERS_UNAVAILABLE
@@ -41,6 +42,20 @@ def test_a_pending_replica_is_bound_and_the_bind_says_on_what_it_rested() -> Non
     assert (bind.term.scope, bind.term.epoch) == ("scheduler:one", 1)
     assert bind.snapshot_revision > 0
     assert bind.devices is None
+
+
+def test_a_bind_carries_the_version_of_its_node_and_not_of_another() -> None:
+    """[C8]"""
+    rig = started(nodes=2)
+    seen = {
+        it.name: object_revision(it.metadata.resource_version)
+        for it in rig.scheduler.cache.all("nodes")
+    }
+    assert len(set(seen.values())) == 2
+    for number in range(8):
+        rig.replica(f"web-{number}-0")
+    assert {bind.node for bind in rig.binds} == set(seen)
+    assert all(bind.node_revision == seen[bind.node] for bind in rig.binds)
 
 
 # The answer is lost ------------------------------------------------------------------------------

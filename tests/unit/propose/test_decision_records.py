@@ -33,7 +33,7 @@ def many(rig: Recorded, count: int) -> None:
 
 
 def test_a_placement_records_its_basis_and_its_outcome() -> None:
-    """[F8, M1, M4, N1.2]"""
+    """[F8, M1, M4, N1.2, C8]"""
     rig = started()
     rig.replica()
     (decided,) = rig.rounds.values()
@@ -46,6 +46,8 @@ def test_a_placement_records_its_basis_and_its_outcome() -> None:
     assert decided.seen["replicas"] >= decided.snapshot_revision > 0
     assert (case.replicas, case.results, case.attempts) == (["web-0-0"], ["Accepted"], [1])
     assert case.nodes == [rig.where("web-0-0")]
+    assert case.node_revisions == [rig.binds[0].node_revision]
+    assert decision_of(decided, case, 0, 0).spec.node_revision == rig.binds[0].node_revision > 0
     assert (case.candidates, case.looked_at, len(case.best)) == (3, 3, 3)
     assert rig.handed_over == 1
 
@@ -65,6 +67,18 @@ def test_a_decision_has_the_generation_that_the_scheduler_saw() -> None:
     assert decision_of(decided, case, 0, 0).spec.generation == 4
     case.generations = []
     assert decision_of(decided, case, 0, 0).spec.generation == 0
+
+
+def test_a_decision_says_how_old_its_snapshot_might_be() -> None:
+    """The setting that applied, as the scheduler's lease said; 0 in earlier records. [C9]"""
+    rig = started()
+    rig.scheduler.election.observation_age_max_ms = 7_000
+    rig.replica()
+    (decided,) = rig.rounds.values()
+    (case,) = decided.cases
+    assert decision_of(decided, case, 0, 0).spec.snapshot_age_max_ms == 7_000
+    decided.snapshot_age_max_ms = 0
+    assert decision_of(decided, case, 0, 0).spec.snapshot_age_max_ms == 0
 
 
 def test_many_replicas_of_one_class_are_one_record() -> None:

@@ -14,9 +14,9 @@ from holdfast.model.kinds.template import DeviceRequest, Template
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import Bind
-from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.outcome import Proposal
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
+from holdfast.propose.fleet_snapshot import FleetSnapshot
 from holdfast.propose.proposals import propose_batch
 from tests.plane import template
 from tests.unit.propose.recorded import Recorded
@@ -41,7 +41,7 @@ def expecting(*requests: DeviceRequest) -> SchedulerPolicy:
     return SchedulerPolicy(ObjectMeta(name="p"), spec=SchedulerPolicySpec(demands=demands))
 
 
-def settle(seen: View, proposal: Proposal, uid: str) -> None:
+def settle(seen: FleetSnapshot, proposal: Proposal, uid: str) -> None:
     seen.fleet.assume(uid, ("acme", uid), proposal.node, proposal.held, 0)
 
 

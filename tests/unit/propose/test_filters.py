@@ -21,10 +21,10 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, Create, Update
 from holdfast.observe.cache import ObjectChange
-from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import Proposal
 from holdfast.propose.filters import FILTERS
+from holdfast.propose.fleet_snapshot import FleetSnapshot
 from holdfast.propose.proposals import could_take, propose
 from tests.plane import ADMIN, SCHEDULER, Plane, accepted, bind, template
 
@@ -109,7 +109,7 @@ def test_the_commit_accepts_what_the_filters_let_pass_and_nothing_else(
     fleet = Fleet()
     for node in made:
         fleet.notice(ObjectChange("nodes", None, plane.get(node)))
-    view = View(fleet, Store(plane))
+    view = FleetSnapshot(Store(plane), fleet=fleet)
     term = plane.term(SCHEDULER)
     by_name = {node.name: node for node in made}
     for name, work in (("first", first), ("second", second)):

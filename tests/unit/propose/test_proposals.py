@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.model.kinds.node import (
@@ -21,15 +22,15 @@ from holdfast.model.kinds.placement import Placement, Preference, Taint, Tolerat
 from holdfast.model.kinds.region import Pool, Region, RegionSpec
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy, SchedulerPolicySpec
-from holdfast.model.kinds.template import DeviceRequest, Port, Template
+from holdfast.model.kinds.template import DeviceRequest, Port, RestartPolicy, Template
 from holdfast.model.kinds.tenant import Quota, QuotaSpec, Tenant, TenantSpec
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.observation_age import OBSERVATION_AGE_MAX_MS
 from holdfast.model.placement.placement_rules import NODE_LABEL
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selection.selectors import Expression, SelectorOperator
 from holdfast.model.time import Instant
 from holdfast.observe.cache import ObjectChange
-from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.fleet import SHUNNED_MS, Fleet
 from holdfast.propose.feasibility.outcome import (
     NO_NODES,
@@ -38,7 +39,9 @@ from holdfast.propose.feasibility.outcome import (
     Verdict,
     WakeEvent,
 )
-from holdfast.propose.proposals import SNAPSHOT_AGE_MAX_MS, could_take, propose
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
+from holdfast.propose.fleet_snapshot import FleetSnapshot
+from holdfast.propose.proposals import could_take, propose
 from holdfast.propose.scores import SCORERS
 from tests.plane import template
 
@@ -76,8 +79,8 @@ def fleet(*nodes: Node) -> Fleet:
     return made
 
 
-def view(*nodes: Node, objects: tuple[Any, ...] = (ACME, WEST), **more: Any) -> View:
-    return View(fleet(*nodes), Things(*objects), **more)
+def view(*nodes: Node, objects: tuple[Any, ...] = (ACME, WEST), **more: Any) -> FleetSnapshot:
+    return FleetSnapshot(Things(*objects), fleet=fleet(*nodes), **more)
 
 
 def replica(wanted: Template | None = None, **placement: Any) -> Replica:
@@ -87,17 +90,17 @@ def replica(wanted: Template | None = None, **placement: Any) -> Replica:
     return Replica(ObjectMeta(name="w-0-0", namespace="acme", uid="r"), spec=spec)
 
 
-def decide(seen: View, work: Replica | None = None) -> Proposal | PlacementReport:
+def decide(seen: FleetSnapshot, work: Replica | None = None) -> Proposal | PlacementReport:
     return propose(seen, work or replica(), NOW, random.Random(1))
 
 
-def placed(seen: View, work: Replica | None = None) -> Proposal:
+def placed(seen: FleetSnapshot, work: Replica | None = None) -> Proposal:
     decision = decide(seen, work)
     assert isinstance(decision, Proposal), decision
     return decision
 
 
-def waits(seen: View, work: Replica | None = None) -> PlacementReport:
+def waits(seen: FleetSnapshot, work: Replica | None = None) -> PlacementReport:
     decision = decide(seen, work)
     assert isinstance(decision, PlacementReport), decision
     return decision
@@ -200,10 +203,11 @@ def test_a_refused_node_is_avoided_for_a_moment_with_the_commits_own_reason() ->
 
 def test_nothing_is_proposed_on_a_snapshot_that_is_too_old() -> None:
     """[E4]"""
-    report = waits(view(node(), age_ms=SNAPSHOT_AGE_MAX_MS + 1))
+    report = waits(view(node(), age_ms=OBSERVATION_AGE_MAX_MS + 1))
     assert report.reasons == {"ObservationTooOld": 1}
     assert report.wake_events == (WakeEvent.FRESHNESS,)
-    assert placed(view(node(), age_ms=SNAPSHOT_AGE_MAX_MS)).snapshot_age_ms == SNAPSHOT_AGE_MAX_MS
+    found = placed(view(node(), age_ms=OBSERVATION_AGE_MAX_MS))
+    assert found.snapshot_age_ms == OBSERVATION_AGE_MAX_MS
 
 
 def test_a_suspended_tenant_is_blocked_by_its_operator() -> None:
@@ -302,12 +306,50 @@ def test_weights_of_scorers_that_are_not_known_count_nothing() -> None:
     assert list(proposal.scores) == ["headroom"]
 
 
+def test_a_policy_weighs_scorers_by_intent() -> None:
+    """Jobs, services and replacements; a scorer that is not named keeps its weight. [F3]"""
+    spec = SchedulerPolicySpec(
+        weights={"headroom": 10, "cost": 1},
+        intents={"batch": {"packing": 50, "headroom": 0}, "recovery": {"cost": 0, "later": 9}},
+    )
+    seen = view(node(), policy=SchedulerPolicy(ObjectMeta(name="p"), spec=spec))
+
+    def scorers(restart: RestartPolicy, incarnation: int) -> set[str]:
+        one = replica(msgspec.structs.replace(template(), restart=restart))
+        spec = msgspec.structs.replace(one.spec, incarnation=incarnation)
+        it = propose(seen, msgspec.structs.replace(one, spec=spec), NOW, random.Random(1))
+        assert isinstance(it, Proposal)
+        # The breakdown is kept with the decision.
+        assert set(it.best[0].scores) == set(it.scores)
+        return set(it.scores)
+
+    assert scorers(RestartPolicy.ALWAYS, 0) == {"headroom", "cost"}
+    assert scorers(RestartPolicy.ON_FAILURE, 0) == {"packing", "cost"}
+    assert scorers(RestartPolicy.ON_FAILURE, 3) == {"packing", "cost"}
+    assert scorers(RestartPolicy.ALWAYS, 3) == {"headroom"}
+
+
+def test_one_cache_keeps_the_intents_of_one_workload_apart() -> None:
+    """A replacement must not get the weights of the replicas before it. [F3]"""
+    spec = SchedulerPolicySpec(weights={"headroom": 10}, intents={"recovery": {"cost": 5}})
+    seen = view(node(), policy=SchedulerPolicy(ObjectMeta(name="p"), spec=spec))
+    cache, found = VerdictCache(), []
+    for incarnation in (0, 2, 0):
+        one = replica()
+        own = msgspec.structs.replace(one.spec, incarnation=incarnation)
+        it = propose(seen, msgspec.structs.replace(one, spec=own), NOW, random.Random(1), cache)
+        assert isinstance(it, Proposal)
+        found.append(sorted(it.scores))
+    assert found == [["headroom"], ["cost", "headroom"], ["headroom"]]
+
+
 def test_every_scorer_applies_to_work_that_a_workload_can_ask_for() -> None:
     """One that never does would be a promise of a ranking that is not there. [F1, F3]"""
     gpu = Device(id="0", device_class="gpu")
     seen = view(node("plain"), node("gpu", devices=(gpu,), taints=(Taint(key="k"),)))
     wish = Preference(expressions=(Expression("disk", SelectorOperator.EXISTS),))
     asked = (replica(), replica(GPU), replica(template(image="web:1")), replica(prefer=(wish,)))
+    asked += (replica(data=("eu",)),)
     works = [seen.work(it) for it in asked]
     idle = [it.name for it in SCORERS if not any(it.applies(work, seen) for work in works)]
     assert idle == []

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from holdfast.commit.authority_table import age_refusal
+from holdfast.commit.context import Context
+from holdfast.commit.request_steps import age_refusal
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.lease import LeaseSpec
 from holdfast.model.kinds.schedulerpolicy import PolicyStage, SchedulerPolicy, SchedulerPolicySpec
+from holdfast.model.kinds.workload import Gang, Workload, WorkloadSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.observation_age import OBSERVATION_AGE_MAX_MS
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import AcquireLease
-from holdfast.propose.proposals import SNAPSHOT_AGE_MAX_MS
-from tests.plane import template
+from holdfast.model.time import Instant
+from tests.plane import SCHEDULER, template
 from tests.unit.propose.rig import Rig, Silence, refusal, small
 
 
@@ -92,7 +97,7 @@ def test_nothing_is_bound_on_a_snapshot_that_is_too_old() -> None:
     """It waits and reports that, and continues when events arrive again. [E4, E3]"""
     rig = small(slots=4)
     rig.is_deaf = True
-    rig.pass_time(SNAPSHOT_AGE_MAX_MS + 5_000)
+    rig.pass_time(OBSERVATION_AGE_MAX_MS + 5_000)
     rig.is_deaf = False
     rig.replica()
     assert rig.binds == []
@@ -103,11 +108,9 @@ def test_nothing_is_bound_on_a_snapshot_that_is_too_old() -> None:
 
 def test_the_commit_agrees_with_the_oldest_snapshot_that_a_bind_may_use() -> None:
     """[E4]"""
-    rig = small()
-    rig.replica()
-    (bind,) = rig.binds
-    assert age_refusal(bind, SNAPSHOT_AGE_MAX_MS) is None
-    assert age_refusal(bind, SNAPSHOT_AGE_MAX_MS + 1) is not None
+    context = Context(SCHEDULER, Instant(0, 0), Random(1))
+    assert age_refusal(context, OBSERVATION_AGE_MAX_MS) is None
+    assert age_refusal(context, OBSERVATION_AGE_MAX_MS + 1) is not None
 
 
 # The fixed point ---------------------------------------------------------------------------------
@@ -175,16 +178,21 @@ def test_a_scheduler_that_restarts_finds_all_that_is_pending() -> None:
 
 
 def test_a_member_of_a_gang_is_not_placed_alone() -> None:
-    """[E3]"""
+    """[E3, G5]"""
     rig = small(slots=4)
+    rig.put(
+        Workload(
+            ObjectMeta(name="web", namespace="acme", uid="w"),
+            spec=WorkloadSpec(template(), replicas=3, gang=Gang(min_available=3)),
+        )
+    )
     rig.replica("web-0-0", gang="web")
     rig.pass_time(100_000)
     assert rig.binds == []
     pending = rig.get("web-0-0").status.pending
-    assert pending.reasons == {"GangsNotScheduled": 1}
-    assert "gangs are not scheduled yet" in pending.message
-    assert (pending.verdict, pending.owner) == ("Never", "user")
-    assert "without spec.gang" in pending.smallest_change
+    assert pending.reasons == {"GangWaits": 1}
+    assert pending.message == "gang web waits for 2 of 3 members to be created"
+    assert (pending.verdict, pending.owner) == ("Waiting", "scheduler")
 
 
 @pytest.mark.parametrize("state", [State.RESERVED, State.BOUND, State.RELEASED])

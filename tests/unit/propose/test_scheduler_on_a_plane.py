@@ -18,10 +18,11 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import DeviceRequest, Port
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import kind_of
 from holdfast.model.requests import Bind, Move, Update
-from holdfast.observe.watch_events import Departed, Get, GetResult, Present
+from holdfast.observe.watch_events import Departed, Present
 from tests.plane import ADMIN, SCHEDULER, Plane, accepted, bind, target, template
 from tests.unit.propose.rig import Rig
 

@@ -22,9 +22,9 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, Bind, RenewLease, ReportPending
-from holdfast.observe.watch_events import Get, GetResult
 from tests.unit.propose.rig import Lost, Rig, refusal
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.model.machine import Answer, Asked, Machine
+from holdfast.model.machine import Answer, AnyMachine, Asked
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.world import World
@@ -23,7 +23,7 @@ class Seen:
         self.instants: list[Instant] = []
         self.seats: list[Seat] = []
 
-    def __call__(self, seat: Seat) -> Machine:
+    def __call__(self, seat: Seat) -> AnyMachine:
         """Act as the factory of every life."""
         self.seats.append(seat)
         return self

@@ -20,7 +20,7 @@ from holdfast.agent.runtime_protocol import (
 )
 from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.template import ExecAction, Template
-from holdfast.model.machine import Machine
+from holdfast.model.machine import AnyMachine
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Fault, Prompted
@@ -74,7 +74,7 @@ class Bench:
 
     def received(self, kind: type[Any]) -> Any:
         """The one stimulus of a kind."""
-        machine: Machine | None = self.cell.machine
+        machine: AnyMachine | None = self.cell.machine
         assert isinstance(machine, OrderedMachine)
         (found,) = [it for _, it in machine.received if isinstance(it, kind)]
         return found

@@ -9,7 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.commit.authority_table import HANDLERS
+from holdfast.commit.lifecycle import bind
 from holdfast.model.errors import InvariantBroken
+from holdfast.model.requests import Bind
 from holdfast.sim import calls, plan, randomness
 from holdfast.sim.mutants import Mutant, confirm, load, rewrite, save, search, swap, table
 from tests.unit.sim import small_world
@@ -107,6 +110,14 @@ def test_a_swapped_function_is_replaced_wherever_it_was_imported_by_name() -> No
         assert calls.pick is print
         assert plan.pick is print
     assert calls.pick is randomness.pick
+
+
+def test_a_swapped_function_is_replaced_in_the_tables_of_modules() -> None:
+    """The authority finds its handlers in one. [N6]"""
+    original = HANDLERS[Bind]
+    with Mutant("m", "", "", (swap("holdfast.commit.lifecycle.bind:bind", max),)).planted():
+        assert HANDLERS[Bind] is max
+    assert HANDLERS[Bind] is original is bind.bind
 
 
 def test_a_swapped_number_is_replaced_only_where_it_has_that_name() -> None:

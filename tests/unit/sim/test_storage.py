@@ -10,12 +10,21 @@ import pytest
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.machine import Answered, FateOf, Range, Started, Txn
 from holdfast.model.time import Instant
-from holdfast.model.transaction import ABSENT, Committed, Compare, CompareFailed, Put, Transaction
+from holdfast.model.transaction import (
+    ABSENT,
+    Committed,
+    Compare,
+    CompareFailed,
+    NotApplied,
+    Page,
+    Put,
+    TokenApplied,
+    Transaction,
+)
 from holdfast.sim import storage
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.plan import Fault
 from holdfast.sim.world import World
-from holdfast.store.contract import NotApplied, Page, TokenApplied
 from tests.unit.sim.machines import Seen, on_start
 
 WRITE = Transaction((Compare("k", ABSENT),), (Put("k", b"1"),))

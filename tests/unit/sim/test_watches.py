@@ -10,10 +10,9 @@ import pytest
 from holdfast.model.errors import Expired
 from holdfast.model.machine import Changed, Started, Txn, Unwatch, Wake, Watch, Woken
 from holdfast.model.time import Instant
-from holdfast.model.transaction import Put, Transaction
+from holdfast.model.transaction import Batch, Put, Transaction
 from holdfast.sim.plan import Fault
 from holdfast.sim.world import World
-from holdfast.store.contract import Batch
 from holdfast.store.local_watches import BATCH_CHANGES_MAX
 from tests.unit.sim.machines import Seen, on_start
 

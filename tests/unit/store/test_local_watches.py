@@ -7,9 +7,8 @@ import asyncio
 import pytest
 
 from holdfast.model.errors import Unavailable
-from holdfast.model.transaction import Committed, Put, Transaction
+from holdfast.model.transaction import Batch, Committed, Put, Transaction
 from holdfast.store import local_watches
-from holdfast.store.contract import Batch
 from holdfast.store.local_watches import LocalWatchHub
 from holdfast.store.memory import Keyspace, MemoryStore
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.errors import Expired, OutcomeUnknown
-from holdfast.model.transaction import Committed, Delete, Put, Transaction
-from holdfast.store.contract import KEY_END, Batch, Forgotten, TokenApplied
+from holdfast.model.transaction import (
+    Batch,
+    Committed,
+    Delete,
+    Forgotten,
+    Put,
+    TokenApplied,
+    Transaction,
+)
+from holdfast.store.contract import KEY_END
 from holdfast.store.memory import Keyspace
 
 

@@ -10,9 +10,6 @@ permission that is revoked while a request is in flight no longer counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.model import keys
@@ -28,88 +25,13 @@ from holdfast.model.access.rights import (
     subjects_of,
 )
 from holdfast.model.access.roles import PEOPLE, built_in_grants
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import Actor
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import SYSTEM_NAMESPACE, Kind
+from holdfast.model.registry import SYSTEM_NAMESPACE
 
-# The permissions that each request of our own components requires: a verb and a resource each.
-#
-# `request_refusal` checks all of them before it looks at the request. A request that does several
-# things, or one thing to many objects, needs a permission for each. Requests through the ordinary
-# verbs are not listed: they name their verb and resource themselves.
-
-_REPLICAS = "replicas"
-
-
-def _replica(verb: str, part: str, target: ask.Target) -> Permission:
-    return Permission(verb, _REPLICAS, part, target.namespace, target.name)
-
-
-def _to_target(verb: str, part: str) -> Callable[[Any], tuple[Permission, ...]]:
-    def permissions(request: Any) -> tuple[Permission, ...]:
-        return (_replica(verb, part, request.target),)
-
-    return permissions
-
-
-def _always(permission: Permission) -> Callable[[Any], tuple[Permission, ...]]:
-    return lambda request: (permission,)
-
-
-def _bind_together(request: ask.BindTogether) -> tuple[Permission, ...]:
-    return tuple(_replica("create", "binding", it.target) for it in request.binds)
-
-
-def _stop_and_reserve(request: ask.StopAndReserve) -> tuple[Permission, ...]:
-    victims = (_replica("create", "eviction", victim) for victim in request.victims)
-    return (_replica("create", "reservation", request.target), *victims)
-
-
-def _reservation(verb: str) -> Callable[[Any], tuple[Permission, ...]]:
-    def permissions(request: Any) -> tuple[Permission, ...]:
-        name = getattr(request, "reservation", "")
-        return (Permission(verb, "reservations", namespace=request.namespace, name=name),)
-
-    return permissions
-
-
-PERMISSIONS: dict[type[Any], Callable[[Any], tuple[Permission, ...]]] = {
-    ask.Bind: _to_target("create", "binding"),
-    ask.BindTogether: _bind_together,
-    ask.Reserve: _to_target("create", "reservation"),
-    ask.Unreserve: _to_target("delete", "reservation"),
-    ask.HoldCapacity: _reservation("create"),
-    ask.CommitGang: _reservation("update"),
-    ask.DropReservation: _reservation("delete"),
-    ask.Evict: _to_target("create", "eviction"),
-    ask.StopAndReserve: _stop_and_reserve,
-    ask.Move: _to_target("update", "state"),
-    ask.ReportStage: _to_target("update", "stage"),
-    ask.ReportPending: _to_target("update", "pending"),
-    ask.RegisterNode: lambda it: (
-        Permission("create", "nodes", "registration", name=it.node.name),
-    ),
-    ask.JudgeNode: lambda it: (Permission("update", "nodes", "phase", name=it.node),),
-    ask.AcquireLease: _always(Permission("update", "leases")),
-    ask.RenewLease: _always(Permission("update", "leases")),
-    ask.ReleaseLease: _always(Permission("update", "leases")),
-    ask.RetireLease: _always(Permission("delete", "leases")),
-    ask.QuarantineRecord: _always(Permission("create", "quarantine")),
-    ask.RepairRecord: _always(Permission("update", "quarantine")),
-    ask.RaiseFormat: _always(Permission("update", "upgrade")),
-    ask.ForgetOperations: _always(Permission("delete", "operations")),
-}
-
-
-def permissions_of(request: object) -> tuple[Permission, ...]:
-    """All permissions that a request requires; none if it names its verb and resource itself."""
-    of = PERMISSIONS.get(type(request))
-    return of(request) if of is not None else ()
-
-
-# The component requests that people may be permitted to make.
-OF_PEOPLE = ("replicas/eviction", "replicas/state", "quarantine", "upgrade")
+_PEOPLE = frozenset({Actor.USER, Actor.OPERATOR})
 
 
 def identity_refusal(context: Context) -> Refusal | None:
@@ -123,15 +45,15 @@ def identity_refusal(context: Context) -> Refusal | None:
     return None
 
 
-def request_refusal(draft: Draft, context: Context, request: object) -> Refusal | None:
+def request_refusal(draft: Draft, context: Context, request: ask.Request) -> Refusal | None:
     """Refuse a request unless the caller holds every permission that it requires.
 
     Requests through the ordinary verbs are authorized by their handlers, which know more of the
     object.
     """
-    for permission in permissions_of(request):
+    for permission in request.permissions():
         if not is_permitted(draft, context.identity, permission):
-            is_a_persons = permission.what in OF_PEOPLE and context.is_actor(Actor.USER)
+            is_a_persons = context.is_actor(Actor.USER) and not _PEOPLE.isdisjoint(request.senders)
             return _no(
                 context, permission, Reason.NOT_ALLOWED if is_a_persons else Reason.NOT_OWNER
             )

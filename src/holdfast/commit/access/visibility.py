@@ -9,20 +9,21 @@ where they may look, before anything is read.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from holdfast.commit.access.authorize import identity_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
-from holdfast.commit.objects.field_writers import WRITERS
+from holdfast.model import requests as ask
 from holdfast.model.access.identity import Identity, acts_as
 from holdfast.model.access.rights import Permission
+from holdfast.model.access.roles import CHANGE
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import CAUSE_OWNER, TRANSITIONS, Actor
 from holdfast.model.meta import Object
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import Kind
 from holdfast.model.requests import Target
 
 Found = TypeVar("Found", bound=Object)
@@ -48,14 +49,14 @@ def missing_replica(target: Target) -> Refusal:
     return Refusal(Reason.MISSING, f"{where} does not exist", {"replica": target.name})
 
 
-def visibility_refusal(draft: Draft, context: Context, request: Any) -> Refusal | None:
+def visibility_refusal(draft: Draft, context: Context, request: ask.Request) -> Refusal | None:
     """Refuse a caller without identity, and an agent that asks about what it may not see."""
     refusal = identity_refusal(context)
     if refusal is not None or context.identity.node is None:
         return refusal
-    target = getattr(request, "target", None)
-    if target is None:
+    if not isinstance(request, ask.ReplicaRequest):
         return None
+    target = request.target
     replica = draft.object(Replica, target.namespace, target.name)
     return missing_replica(target) if visible_object(context, replica) is None else None
 
@@ -69,7 +70,6 @@ def visibility_refusal(draft: Draft, context: Context, request: Any) -> Refusal 
 
 _STATUS, _SCALE = "status", "scale"
 _CREATE, _DELETE = ("create",), ("delete", "deletecollection")
-_CHANGE = ("update", "patch")
 # Who may transition a replica, and who may stop one. All other such requests belong to components.
 _MOVERS = tuple(dict.fromkeys(actor for row in TRANSITIONS for actor in row.actors))
 _PARTS: dict[str, tuple[Actor, ...]] = {
@@ -83,9 +83,9 @@ _PARTS: dict[str, tuple[Actor, ...]] = {
 
 def possible_actors(kind: Kind, permission: Permission) -> tuple[Actor, ...] | None:
     """The actors that can ever do this to an object of the kind; None if roles alone decide."""
-    writers = WRITERS[kind.struct]
-    if permission.subresource == _STATUS and permission.verb in _CHANGE:
-        return tuple(dict.fromkeys((*writers.status.values(), *writers.conditions.values())))
+    writers = kind.writers
+    if permission.subresource == _STATUS and permission.verb in CHANGE:
+        return writers.of_status
     if kind.struct is Replica and permission.subresource in _PARTS:
         return _PARTS[permission.subresource]
     if kind.struct is Replica and permission.subresource == "binding":
@@ -94,7 +94,7 @@ def possible_actors(kind: Kind, permission: Permission) -> tuple[Actor, ...] | N
         return None
     if permission.verb in _CREATE:
         return (*writers.spec, *writers.makers)
-    if permission.verb in _CHANGE:
+    if permission.verb in CHANGE:
         # Removing a finalizer and disowning are writes too: `objects/deletion.py`,
         # `ledgers/leaks.py`.
         return (*writers.spec, Actor.WORKLOAD, Actor.GARBAGE)

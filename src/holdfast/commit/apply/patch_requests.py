@@ -20,7 +20,6 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.objects.object_writes import (
     Outcome,
-    Written,
     authorize,
     create_named,
     merge_change,
@@ -41,12 +40,14 @@ from holdfast.commit.operations import (
     recall_unversioned,
     remember_unversioned,
 )
+from holdfast.commit.request_steps import ComparedRecord, PlacementStep, Written
 from holdfast.model import keys
 from holdfast.model.encoding.conform import conform
 from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.meta import Object
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import Kind, kind_of_plural
+from holdfast.model.registry import kind_of_plural
 from holdfast.model.requests import Create, Patch, PatchType
 
 
@@ -236,3 +237,17 @@ def _conflict(request: Patch, conflicts: Conflicts) -> Refusal:
             FieldError(path=found.field, value="", rule=found.message) for found in conflicts.found
         ),
     )
+
+
+STEPS = (
+    PlacementStep(
+        "patch or apply an object",
+        "its writers",
+        "nothing: the patch is computed on the current object",
+        "another manager owns the field",
+        "field ownership; a conflict names the owner",
+        request=Patch,
+        handler=patch,
+        compares=(ComparedRecord.OBJECT,),
+    ),
+)

@@ -39,11 +39,12 @@ from holdfast.commit.flow.fair_queues import (
     QueueItem,
     TenantFairQueue,
 )
-from holdfast.commit.flow.flow_counts import OTHERS, TENANTS_COUNTED_MAX, ClassLoad, RequestCounts
+from holdfast.commit.flow.flow_counts import TENANTS_COUNTED_MAX, ClassLoad, RequestCounts
 from holdfast.commit.flow.overload import Overloaded, RejectionReason, overload_error
 from holdfast.commit.flow.request_classes import Flow, RequestClass
 from holdfast.model.errors import unreachable
 from holdfast.model.machine import Rng
+from holdfast.model.pulse import OTHERS
 
 # Beyond this a request is too late even if the owner polled late.
 OWNER_LATE_MAX_MS = 1_000

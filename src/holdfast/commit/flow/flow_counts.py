@@ -10,7 +10,6 @@ from holdfast.commit.flow.overload import RejectionReason
 
 # Tenants of one class beyond this number are counted together.
 TENANTS_COUNTED_MAX = 1_000
-OTHERS = "(others)"
 
 
 class RequestCounts(msgspec.Struct, gc=False):

@@ -10,14 +10,14 @@ at once, which a busy machine processes after everything that arrived before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.commit.flow.flow_control import FlowController, QueuedRequest, RequestState
 from holdfast.commit.flow.request_classes import RequestPurpose, classify, purpose_of
 from holdfast.commit.flow.seats import LEFT_MAX, FlowControllers
 from holdfast.model.access.identity import Identity
-from holdfast.model.machine import Answer, Asked, Machine, Wake, Woken
+from holdfast.model.machine import Answer, AnyMachine, Asked, Effects, Stimulus, Wake, Woken
 from holdfast.model.time import Instant
 
 # A request has waited too long; and the event loop has turned.
@@ -31,7 +31,7 @@ class GuardedServer:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: AnyMachine,
         controllers: FlowControllers,
         purpose: Callable[[Any], RequestPurpose] = purpose_of,
     ) -> None:
@@ -45,8 +45,8 @@ class GuardedServer:
         # Since when the next turn is awaited.
         self._turning_ms: int | None = None
 
-    def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
-        effects: list[Any] = []
+    def step(self, stimulus: Stimulus, now: Instant) -> Effects:
+        effects: Effects = []
         if isinstance(stimulus, Asked):
             self._asked(stimulus, now, effects)
         elif isinstance(stimulus, Woken) and stimulus.name == WAKE:
@@ -62,7 +62,7 @@ class GuardedServer:
         self._plan(now, effects)
         return effects
 
-    def _asked(self, asked: Asked, now: Instant, effects: list[Any]) -> None:
+    def _asked(self, asked: Asked, now: Instant, effects: Effects) -> None:
         sender = asked.sender
         identity = sender if isinstance(sender, Identity) else Identity(name=sender)
         purpose = self._purpose(asked.body)
@@ -70,16 +70,16 @@ class GuardedServer:
         entry = controller.enter(classify(identity, purpose), now.monotonic_ms, about=asked)
         if entry.state is RequestState.BEGUN:
             self._begin(controller, entry, now, effects)
-        elif entry.state is RequestState.REFUSED:
+        elif entry.error is not None:
             effects.append(Answer(asked.call, entry.error))
 
     def _begin(
-        self, controller: FlowController, entry: QueuedRequest, now: Instant, effects: list[Any]
+        self, controller: FlowController, entry: QueuedRequest, now: Instant, effects: Effects
     ) -> None:
         self._begun[entry.about.call] = (controller, entry)
         self._through(entry.about, now, effects)
 
-    def _through(self, stimulus: Any, now: Instant, effects: list[Any]) -> None:
+    def _through(self, stimulus: Stimulus, now: Instant, effects: Effects) -> None:
         """Pass a stimulus to the inner machine; the requests that it answers are done."""
         for effect in self.machine.step(stimulus, now):
             effects.append(effect)
@@ -88,7 +88,7 @@ class GuardedServer:
                 if begun is not None:
                     self._left.append((*begun, now.monotonic_ms))
 
-    def _turn(self, now: Instant, effects: list[Any]) -> None:
+    def _turn(self, now: Instant, effects: Effects) -> None:
         """Return the seats that became free, then give them out."""
         left, self._left = self._left, []
         for controller, entry, at_ms in left:
@@ -97,10 +97,10 @@ class GuardedServer:
             for entry in controller.turn(now.monotonic_ms):
                 if entry.state is RequestState.BEGUN:
                     self._begin(controller, entry, now, effects)
-                else:
+                elif entry.error is not None:
                     effects.append(Answer(entry.about.call, entry.error))
 
-    def _plan(self, now: Instant, effects: list[Any]) -> None:
+    def _plan(self, now: Instant, effects: Effects) -> None:
         """Schedule a wake-up for the next turn, and for the next request that will have waited too
         long.
         """

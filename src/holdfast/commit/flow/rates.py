@@ -17,9 +17,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.flow.flow_counts import OTHERS, TENANTS_COUNTED_MAX
+from holdfast.commit.flow.flow_counts import TENANTS_COUNTED_MAX
+from holdfast.model import requests as ask
+from holdfast.model.pulse import OTHERS
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import BindTogether
 
 # The number of remembered tenants; one that is not ahead of its rate needs no memory.
 TENANTS_MAX = 10_000
@@ -144,10 +145,7 @@ class ExhaustedBudgets:
         of_tenant[budget] = of_tenant.get(budget, 0) + 1
 
 
-def request_tenant(request: Any) -> str:
+def request_tenant(request: object) -> str:
     """The tenant whose work a request is about."""
-    if isinstance(request, BindTogether):
-        return request_tenant(request.binds[0]) if request.binds else ""
-    about = getattr(request, "target", None) or getattr(request, "object", None) or request
-    found: str = getattr(about, "namespace", "")
-    return found
+    changed = request.subject() if ask.is_request(request) else None
+    return changed.namespace if changed is not None else ""

@@ -25,17 +25,7 @@ import msgspec
 from holdfast.model.access.identity import ANONYMOUS, Identity, acts_as
 from holdfast.model.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.lifecycle import Actor
-from holdfast.model.requests import (
-    AcquireLease,
-    Create,
-    Forward,
-    JudgeNode,
-    Patch,
-    ReleaseLease,
-    Remove,
-    RenewLease,
-    Update,
-)
+from holdfast.model.requests import Forward, is_request
 
 ANONYMOUS_TENANT = "anonymous"
 OPERATORS = "operators"
@@ -83,8 +73,6 @@ class Flow(msgspec.Struct, frozen=True, gc=False):
 
 _KINDS = {Actor.SCHEDULER: "schedulers", Actor.AGENT: "agents", Actor.AUTHORITY: "servers"}
 _CONTROLLERS = "controllers"
-_LIFELINES = (Renew, HeartbeatQuery, AcquireLease, RenewLease, ReleaseLease, JudgeNode)
-_OBJECT_WRITES = (Create, Update, Patch, Remove, Forward)
 
 
 @lru_cache(maxsize=8192)
@@ -118,9 +106,8 @@ def tenant_of(identity: Identity) -> str:
 
 def purpose_of(body: Any) -> RequestPurpose:
     """The purpose of a typed request; a request that is not known to write only reads."""
-    if isinstance(body, _LIFELINES):
+    if is_request(body):
+        return RequestPurpose.LIFELINE if body.is_lifeline else RequestPurpose.WRITE
+    if isinstance(body, Renew | HeartbeatQuery):
         return RequestPurpose.LIFELINE
-    if isinstance(body, _OBJECT_WRITES):
-        return RequestPurpose.WRITE
-    is_typed = isinstance(body, msgspec.Struct) and body.__struct_config__.tag is not None
-    return RequestPurpose.WRITE if is_typed else RequestPurpose.READ
+    return RequestPurpose.WRITE if isinstance(body, Forward) else RequestPurpose.READ

@@ -13,25 +13,29 @@ import msgspec
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
 from holdfast.model import keys
-from holdfast.model.allowance import charge_quota, grant_refusal, quota_refusal, refund_quota
+from holdfast.model.allowance import (
+    charge_quota,
+    grant_refusal,
+    leave_quota,
+    quota_refusal,
+    refund_quota,
+)
+from holdfast.model.charging import QUOTA_NAME, budget_of, capacity_class_of, is_recovery
 from holdfast.model.errors import agree, suspect
 from holdfast.model.kinds.replica import Binding, Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota
 from holdfast.model.ledger import Amounts, GrantLedger, NodeLedger, QuotaLedger, add, subtract
-from holdfast.model.lifecycle import Cause
+from holdfast.model.lifecycle import TAKES_BACK, Cause
 from holdfast.model.placement.fit import (
     Allocation,
+    begin_departure,
     finish_departure,
     return_allocation,
     take_allocation,
 )
 from holdfast.model.refusal import Reason, Refusal
 
-# The name of the Quota object that limits a tenant.
-QUOTA_NAME = "default"
-# The class of a workload that names none.
-PRIORITY_NAME = "default"
 # The budget of a grant that ordinary work draws on.
 GUARANTEED = "guaranteed"
 
@@ -58,13 +62,7 @@ def single_tenant_cohort(tenant: str) -> str:
 
 def capacity_class(draft: Draft, priority_class: str) -> CapacityClass:
     """Whether work of this priority class is charged as committed or as reclaimable capacity."""
-    found = draft.object(PriorityClass, "", priority_class or PRIORITY_NAME)
-    return found.spec.capacity_class if found is not None else CapacityClass.HARD
-
-
-def budget_of(priority_class: str) -> str:
-    """The priority class whose budget is charged: the default if the work names none."""
-    return priority_class or PRIORITY_NAME
+    return capacity_class_of(draft.object(PriorityClass, "", budget_of(priority_class)))
 
 
 def quarantine_refusal(ledger: QuotaLedger, tenant: str, cohort: str) -> Refusal | None:
@@ -177,7 +175,7 @@ def take_node(
     key = keys.node_ledger(node)
     with suspect(key):
         tenants = add(ledger.tenants, {owner.namespace: 1})
-        after = take_allocation(ledger, held, owner.metadata.uid)
+        after = take_allocation(ledger, held, owner.metadata.uid, recovery=is_recovery(owner))
         draft.write(key, msgspec.structs.replace(after, tenants=tenants))
 
 
@@ -188,7 +186,7 @@ def return_node(draft: Draft, node: str, held: Allocation, owner: Replica | Rese
     if ledger is None:
         return
     with suspect(key):
-        after = return_allocation(ledger, held, owner.metadata.uid)
+        after = return_allocation(ledger, held, owner.metadata.uid, recovery=is_recovery(owner))
         # A ledger of an older version has none.
         if owner.namespace in ledger.tenants:
             tenants = subtract(ledger.tenants, {owner.namespace: 1})
@@ -201,14 +199,36 @@ def held_by_binding(binding: Binding) -> Allocation:
     return Allocation(charge=binding.charge, devices=binding.devices, ports=binding.ports)
 
 
-def release_binding(draft: Draft, replica: Replica, binding: Binding) -> None:
-    """Release everything that a bound replica held, to its node and its tenant."""
+def note_departure(
+    draft: Draft, replica: Replica, binding: Binding, before: Cause | None, after: Cause | None
+) -> None:
+    """Record what a replica that is stopped for other work still holds and is about to give back,
+    or that it has been given back: on its node, and of committed work in its cohort.
+
+    `before` is the cause by which it is noted now, `after` that by which it is to be.
+    """
     held = held_by_binding(binding)
-    return_node(draft, binding.node, held, replica)
     key = keys.node_ledger(binding.node)
     ledger = draft.ledger(NodeLedger, key)
-    if ledger is not None and replica.status.cause is Cause.PREEMPTION:
+    leaves = after is Cause.PREEMPTION
+    if ledger is not None and leaves != (before is Cause.PREEMPTION):
         with suspect(key):
-            draft.write(key, finish_departure(ledger, held))
+            draft.write(key, (begin_departure if leaves else finish_departure)(ledger, held))
+    leaves = after in TAKES_BACK
+    is_hard = binding.capacity_class in ("", CapacityClass.HARD.value)
+    if not is_hard or leaves == (before in TAKES_BACK):
+        return
+    key = keys.quota_ledger(cohort_of(draft, replica.namespace))
+    quota = draft.ledger(QuotaLedger, key)
+    if quota is not None:
+        with suspect(key):
+            sign = 1 if leaves else -1
+            draft.write(key, leave_quota(quota, replica.namespace, binding.charge, sign))
+
+
+def release_binding(draft: Draft, replica: Replica, binding: Binding) -> None:
+    """Release everything that a bound replica held, to its node and its tenant."""
+    return_node(draft, binding.node, held_by_binding(binding), replica)
+    note_departure(draft, replica, binding, replica.status.cause, None)
     of = CapacityClass(binding.capacity_class)
     refund_tenant(draft, replica.namespace, of, binding.charge, binding.priority_class)

@@ -15,11 +15,12 @@ import msgspec
 from holdfast.commit.access.revocation import revoke_node
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
-from holdfast.commit.ledgers.charges import QUOTA_NAME, quarantine_refusal, single_tenant_cohort
+from holdfast.commit.ledgers.charges import quarantine_refusal, single_tenant_cohort
 from holdfast.commit.lifecycle.replica_birth import leave_place
 from holdfast.commit.record_encoding import Epoch, EpochFloor, encode
 from holdfast.model import keys
 from holdfast.model.access.rights import AccessLedger, is_custom, with_binding, with_role
+from holdfast.model.charging import QUOTA_NAME
 from holdfast.model.kinds.access import Role, RoleBinding
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node

@@ -16,37 +16,31 @@ So a collector with a stale view costs one refusal, and never a useful object.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import msgspec
 
 from holdfast.commit.access.revocation import retention_end
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
-from holdfast.commit.lifecycle.reservations import ACTIVE, is_over, is_past_deadline
+from holdfast.commit.lifecycle.reservations import is_over, is_past_deadline
 from holdfast.commit.objects.field_writers import WRITERS
 from holdfast.model import keys
 from holdfast.model.access.credential_life import ends_at
+from holdfast.model.charging import is_active
 from holdfast.model.heartbeat import server_of_scope
-from holdfast.model.kinds.access import Revocation, Token
+from holdfast.model.kinds.access import TOKEN_RETENTION, Revocation, Token
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.event import Event
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.lifecycle import Actor
-from holdfast.model.meta import Object, OwnerReference
+from holdfast.model.meta import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Object, OwnerReference
+from holdfast.model.placement.gang import runs
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_named
 
-FOREGROUND_FINALIZER = "foregroundDeletion"
-ORPHAN_FINALIZER = "orphan"
-
 # These record history; their retention is by age, so garbage collection needs no other proof.
 _AGING = (Event, Decision)
-# A node whose answer was lost retries with the token that it has used; it is answered for this
-# long.
-USED_TOKEN_KEPT = timedelta(hours=1)
 
 
 def leak_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
@@ -122,12 +116,13 @@ def _lease_refusal(context: Context, lease: Lease) -> Refusal | None:
 def _is_over(context: Context, obj: Object) -> bool:
     match obj:
         case Reservation():
-            return obj.status.phase not in ACTIVE and is_over(context, obj)
+            is_left = is_active(obj) or runs(obj, obj.spec.owner.uid)
+            return not is_left and is_over(context, obj)
         case Token():
             used = obj.status.used_at
             expires = ends_at(obj, context.settings.token_life_ms)
             is_used_up = obj.spec.single_use and used is not None
-            kept_ms = USED_TOKEN_KEPT.total_seconds() * 1000 + context.settings.skew_ms
+            kept_ms = TOKEN_RETENTION.kept_ms + context.settings.skew_ms
             return (expires is not None and is_past_deadline(context, expires)) or (
                 is_used_up and used is not None and context.age_ms(used) >= kept_ms
             )

@@ -13,14 +13,13 @@ import msgspec
 
 from holdfast.commit.record_encoding import decode_or_none
 from holdfast.model import keys
+from holdfast.model.charging import is_active
 from holdfast.model.kinds.replica import Binding, DeviceShare, Replica
-from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase
+from holdfast.model.kinds.reservation import Claim, Intent, Reservation
 from holdfast.model.ledger import Amounts
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Object
 from holdfast.model.transaction import Record
-
-_ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 
 SomeObject = TypeVar("SomeObject", bound=Object)
 
@@ -73,6 +72,8 @@ class CapacityHolding(msgspec.Struct, frozen=True):
     capacity_class: str = ""
     # The priority class whose budget is charged; empty if none is.
     priority_class: str = ""
+    # Whether a recovery reservation holds it.
+    recovery: bool = False
 
     @property
     def sums(self) -> Amounts:
@@ -112,12 +113,13 @@ def _of_claim(reservation: Reservation, claim: Claim) -> CapacityHolding:
         ports=claim.ports,
         capacity_class=spec.capacity_class.value if spec.quota else "",
         priority_class=spec.priority_class if spec.quota else "",
+        recovery=spec.intent is Intent.RECOVERY,
     )
 
 
 def open_claims(reservation: Reservation) -> tuple[Claim, ...]:
     """The claims of an active reservation that no binding has replaced."""
-    if reservation.status.phase not in _ACTIVE:
+    if not is_active(reservation):
         return ()
     return tuple(claim for claim in reservation.status.claims if not claim.consumed)
 
@@ -135,6 +137,11 @@ def holdings(contents: StoreContents) -> list[CapacityHolding]:
     return found
 
 
+def tenant_holdings(contents: StoreContents) -> list[CapacityHolding]:
+    """Everything that is charged to tenants: a promised place may be, before its node is."""
+    return [*holdings(contents), *promised_holdings(contents)]
+
+
 def promised_holdings(contents: StoreContents) -> list[CapacityHolding]:
     """Everything that is promised to preemptions while their victims still hold it."""
     return [
@@ -145,12 +152,12 @@ def promised_holdings(contents: StoreContents) -> list[CapacityHolding]:
     ]
 
 
-def victim_holdings(contents: StoreContents) -> list[CapacityHolding]:
-    """Everything that the victims of preemptions still hold."""
+def victim_holdings(contents: StoreContents, *causes: Cause) -> list[CapacityHolding]:
+    """Everything that work which is stopped for one of these causes still holds."""
     found = []
     for replica in contents.of(Replica):
         binding = binding_of(replica)
-        if binding is not None and replica.status.cause is Cause.PREEMPTION:
+        if binding is not None and replica.status.cause in causes:
             found.append(_of_binding(replica, binding))
     return found
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.ledgers.charges import GUARANTEED, QUOTA_NAME, single_tenant_cohort
+from holdfast.commit.ledgers.charges import GUARANTEED, single_tenant_cohort
 from holdfast.commit.ledgers.derived_records import UNCOUNTED
 from holdfast.commit.ledgers.ledger_sums import (
     CapacityHolding,
@@ -21,12 +21,14 @@ from holdfast.commit.ledgers.ledger_sums import (
     holdings,
     places_pages,
     promised_holdings,
+    tenant_holdings,
     total,
     victim_holdings,
 )
 from holdfast.commit.record_encoding import Epoch
 from holdfast.model import keys
 from holdfast.model.access.rights import AccessLedger, ledger_of
+from holdfast.model.charging import QUOTA_NAME
 from holdfast.model.errors import Invalid, Missing
 from holdfast.model.kinds.access import Role, RoleBinding
 from holdfast.model.kinds.lease import Lease
@@ -48,6 +50,7 @@ from holdfast.model.ledger import (
     limits_of,
     mirror_node,
 )
+from holdfast.model.lifecycle import TAKES_BACK, Cause
 from holdfast.model.placement.disruption import disruption_ledger_of
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.weights import replicas_wanted, weight
@@ -91,7 +94,7 @@ def _node(contents: StoreContents, name: str) -> NodeLedger:
         raise Missing(f"node {name} does not exist")
     mine = [it for it in holdings(contents) if it.node == name]
     owed = [it for it in promised_holdings(contents) if it.node == name]
-    gone = [it for it in victim_holdings(contents) if it.node == name]
+    gone = [it for it in victim_holdings(contents, Cause.PREEMPTION) if it.node == name]
     base = mirror_node(node, None)
     by_owner: dict[str, list[Amounts]] = {}
     for it in owed:
@@ -105,6 +108,7 @@ def _node(contents: StoreContents, name: str) -> NodeLedger:
         promised_ports={port: it.owner for it in owed for port in it.ports},
         leaving=total(it.sums for it in gone),
         tenants=dict(Counter(it.tenant for it in mine)),
+        recovery=total(it.sums for it in mine if it.recovery),
     )
 
 
@@ -134,13 +138,20 @@ def _quota(contents: StoreContents, cohort: str) -> QuotaLedger:
 
     limits = {it: limits_of(quota) for it, quota in quotas.items() if home(it) == cohort}
     charged: dict[str, list[CapacityHolding]] = {}
-    for held in holdings(contents):
+    for held in tenant_holdings(contents):
         if held.capacity_class and home(held.tenant) == cohort:
             charged.setdefault(held.tenant, []).append(held)
-    return QuotaLedger(limits, {tenant: _use(held) for tenant, held in charged.items()})
+    gone = victim_holdings(contents, *TAKES_BACK)
+    return QuotaLedger(
+        limits,
+        {
+            tenant: _use(held, [it for it in gone if it.tenant == tenant])
+            for tenant, held in charged.items()
+        },
+    )
 
 
-def _use(held: list[CapacityHolding]) -> TenantUse:
+def _use(held: list[CapacityHolding], gone: list[CapacityHolding]) -> TenantUse:
     def of(field: str, name: str) -> Amounts:
         return total(it.charge for it in held if getattr(it, field) == name)
 
@@ -150,6 +161,7 @@ def _use(held: list[CapacityHolding]) -> TenantUse:
         hard=of("capacity_class", "hard"),
         reclaimable=of("capacity_class", "reclaimable"),
         classes={name: sums for name, sums in classes.items() if sums},
+        leaving=total(it.charge for it in gone if it.capacity_class == "hard"),
     )
 
 
@@ -207,7 +219,9 @@ def _grant(contents: StoreContents, tenant: str) -> GrantLedger:
         raise Invalid(
             f"{key}: no object states what was granted; restore it first, then recount it"
         )
-    held = [it.charge for it in holdings(contents) if it.tenant == tenant and it.capacity_class]
+    held = [
+        it.charge for it in tenant_holdings(contents) if it.tenant == tenant and it.capacity_class
+    ]
     return msgspec.structs.replace(ledger, used={**ledger.used, GUARANTEED: total(held)})
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from holdfast.commit.ledgers.charges import QUOTA_NAME, single_tenant_cohort
+from holdfast.commit.ledgers.charges import single_tenant_cohort
 from holdfast.commit.ledgers.derived_records import UNCOUNTED
 from holdfast.commit.ledgers.ledger_sums import (
     CapacityHolding,
@@ -23,6 +23,7 @@ from holdfast.commit.ledgers.ledger_sums import (
     open_claims,
     places_pages,
     promised_holdings,
+    tenant_holdings,
     total,
     victim_holdings,
 )
@@ -30,6 +31,7 @@ from holdfast.commit.record_encoding import Epoch
 from holdfast.model import keys
 from holdfast.model.access.rights import AccessLedger, ledger_of
 from holdfast.model.allowance import ceiling, cohort_nominal, cohort_used
+from holdfast.model.charging import QUOTA_NAME
 from holdfast.model.kinds.access import Role, RoleBinding
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node
@@ -49,10 +51,11 @@ from holdfast.model.ledger import (
     TenantLimits,
     TenantUse,
     allocatable_of,
+    firm_of,
     gate_of,
     limits_of,
 )
-from holdfast.model.lifecycle import State
+from holdfast.model.lifecycle import TAKES_BACK, Cause, State
 from holdfast.model.placement.disruption import disruption_ledger_of
 from holdfast.model.quantity import MILLI
 from holdfast.model.registry import kind_of_struct
@@ -73,8 +76,9 @@ def node_discrepancies(contents: StoreContents) -> Iterator[str]:
     """The differences between a node's ledger and the node, its replicas and its reservations."""
     registered = {node.name: node for node in contents.of(Node)}
     ledgers: dict[str, NodeLedger] = contents.under(f"{keys.LEDGERS}node/")
+    victims = victim_holdings(contents, Cause.PREEMPTION)
     held, promised, leaving = map(
-        _by_node, (holdings(contents), promised_holdings(contents), victim_holdings(contents))
+        _by_node, (holdings(contents), promised_holdings(contents), victims)
     )
     for name in dict.fromkeys((*registered, *ledgers, *held, *promised)):
         if not name:
@@ -96,6 +100,7 @@ def _mirror(node: Node, ledger: NodeLedger) -> Iterator[str]:
     whose = f"node {node.name}"
     yield from discrepancies(whose, "gate", ledger.gate, gate_of(node))
     yield from discrepancies(whose, "allocatable", ledger.allocatable, allocatable_of(node))
+    yield from discrepancies(whose, "firm", ledger.firm, firm_of(node))
     yield from discrepancies(whose, "port share", ledger.port_share, node.spec.port_share)
     listed = sorted(device.id for device in node.spec.devices)
     there = sorted(name for name, slot in ledger.devices.items() if not slot.absent)
@@ -106,6 +111,8 @@ def _held(name: str, ledger: NodeLedger, found: list[CapacityHolding]) -> Iterat
     whose = f"node {name}"
     sums = total(holding.sums for holding in found)
     yield from discrepancies(whose, "used", nonzero(ledger.used), sums)
+    lanes = total(holding.sums for holding in found if holding.recovery)
+    yield from discrepancies(whose, "recovery", nonzero(ledger.recovery), lanes)
     tenants = dict(Counter(holding.tenant for holding in found))
     yield from discrepancies(whose, "tenants", nonzero(ledger.tenants), tenants)
     owners: dict[str, dict[str, int]] = {}
@@ -174,8 +181,8 @@ def excesses(records: Iterable[Record]) -> list[str]:
     found = []
     for name, ledger in contents.under(f"{keys.LEDGERS}node/").items():
         for what, units in ledger.used.items():
-            if units > ledger.allocatable.get(what, 0):
-                most = ledger.allocatable.get(what, 0)
+            if units and ledger.free(what) < 0 and not ledger.promised:
+                most = units + ledger.free(what)
                 found.append(f"node {name} has {most} of {what}, and {units} are charged to it")
     for cohort, quota in contents.under(f"{keys.LEDGERS}quota/").items():
         found += _cohort_excesses(cohort, quota)
@@ -223,8 +230,9 @@ def _charges(found: list[CapacityHolding], field: str) -> dict[str, dict[str, Am
 def _quotas(contents: StoreContents) -> Iterator[str]:
     quotas = {q.namespace: q for q in contents.of(Quota) if q.name == QUOTA_NAME}
     ledgers: dict[str, QuotaLedger] = contents.under(f"{keys.LEDGERS}quota/")
-    found = holdings(contents)
+    found = tenant_holdings(contents)
     charges, budgets = (_charges(found, it) for it in ("capacity_class", "priority_class"))
+    leaving = _charges(victim_holdings(contents, *TAKES_BACK), "capacity_class")
     listed: dict[str, list[str]] = {}
     for cohort, ledger in ledgers.items():
         for tenant in dict.fromkeys((*ledger.used, *ledger.limits)):
@@ -244,6 +252,8 @@ def _quotas(contents: StoreContents) -> Iterator[str]:
             for of in _CLASSES:
                 sums = charges.get(tenant, {}).get(of.value, {}) if mine else {}
                 yield from discrepancies(whose, of.value, nonzero(_use(use, of)), sums)
+            gone = leaving.get(tenant, {}).get(CapacityClass.HARD.value, {}) if mine else {}
+            yield from discrepancies(whose, "leaving", nonzero(use.leaving), gone)
             by_class = budgets.get(tenant, {}) if mine else {}
             yield from discrepancies(whose, "by priority class", use.classes, by_class)
 

@@ -10,21 +10,17 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.commit.authority_table import age_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import UNCOMMITTED, Draft, NotLoaded, for_each
 from holdfast.commit.leases import former_holder_refusal, term_refusal
 from holdfast.commit.ledgers.charges import (
-    PRIORITY_NAME,
-    QUOTA_NAME,
-    budget_of,
     capacity_class,
     charge_tenant,
     cohort_of,
     take_node,
 )
+from holdfast.commit.lifecycle import gangs
 from holdfast.commit.lifecycle.reservations import (
-    ACTIVE,
     claim_for,
     consume_claim,
     drop_claims,
@@ -40,11 +36,14 @@ from holdfast.commit.lifecycle.transitions import (
     find_replica,
     record_transition,
 )
-from holdfast.commit.operations import Replayed, digest
+from holdfast.commit.operations import digest
+from holdfast.commit.request_steps import PLACE, PlacementStep, Replayed, age_refusal
 from holdfast.model import keys
+from holdfast.model.charging import PRIORITY_NAME, QUOTA_NAME, budget_of, is_active
+from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Binding, DeviceShare, Replica
-from holdfast.model.kinds.reservation import Intent, Reservation, ReservationPhase
+from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase
 from holdfast.model.kinds.schedulerpolicy import PolicyStage, SchedulerPolicy
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota, Tenant
 from holdfast.model.kinds.workload import Workload
@@ -52,6 +51,7 @@ from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.placement import placement_rules
 from holdfast.model.placement.fit import Allocation, claim, demand_of, withdraw_promise
+from holdfast.model.placement.gang import gang_record_name
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import Bind, BindTogether, Target
@@ -119,9 +119,14 @@ def fit_on(
     replica: Replica,
     devices: tuple[DeviceShare, ...] | None,
     holder: str = "",
+    claimed: tuple[str, ...] = (),
 ) -> Allocation | Refusal:
-    """What the replica would take of the node, or why it does not fit."""
+    """What the replica would take of the node, or why it does not fit. `claimed` are the ports that
+    were chosen for it, if it is a member of a gang with a claim.
+    """
     held = claim(ledger, demand_of(replica.spec.template), devices, holder)
+    if replica.spec.gang and not isinstance(held, Refusal):
+        held = gangs.member_allocation(ledger, replica, held, claimed)
     if isinstance(held, Refusal):
         return msgspec.structs.replace(
             held, message=f"node {node}: {held.message}", details={**held.details, "node": node}
@@ -145,24 +150,40 @@ def policy_refusal(draft: Draft, policy: str) -> Refusal | None:
 
 
 def _with_seen(draft: Draft, request: Bind, refusal: Refusal) -> Refusal:
-    """Add the revision that the proposal rested on and the current one, so that the proposer
-    learns.
+    """Add the revisions that the proposal rested on and the current ones, so that the proposer
+    learns: of the node itself, and of what is taken on it.
     """
-    now = draft.revision(keys.node_ledger(request.node))
+    node = keys.object_key(kind_of_struct(Node), "", request.node)
     return msgspec.structs.replace(
         refusal,
         details={
             **refusal.details,
             "snapshotRevision": str(request.snapshot_revision),
-            "nodeRevision": "uncommitted" if now == UNCOMMITTED else str(now),
+            "observedNodeRevision": str(request.node_revision),
+            "nodeRevision": _revision(draft, node),
+            "ledgerRevision": _revision(draft, keys.node_ledger(request.node)),
         },
     )
 
 
+def _revision(draft: Draft, key: str) -> str:
+    found = draft.compare(key)
+    return "uncommitted" if found == UNCOMMITTED else str(found)
+
+
 def bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | Refusal:
     """Pending or Reserved to Bound."""
+    return _bind_loaded(draft, context, request)
+
+
+def _bind_loaded(
+    draft: Draft, context: Context, request: Bind, forming: list[Claim] | None = None
+) -> Replica | Replayed | Refusal:
+    """Bind, and on a miss load all that a bind reads. `forming` collects the places of the members
+    of a gang that are bound together: then none of them has to belong to a running gang.
+    """
     try:
-        return _bind(draft, context, request)
+        return _bind(draft, context, request, forming)
     except NotLoaded:
         # Rare, so only now is it worth listing everything that a bind reads. Nothing was written
         # yet.
@@ -170,7 +191,9 @@ def bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | 
         raise
 
 
-def _bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | Refusal:
+def _bind(
+    draft: Draft, context: Context, request: Bind, forming: list[Claim] | None
+) -> Replica | Replayed | Refusal:
     mark = digest(request)
     replica = current_replica(draft, request.target, request.operation, mark)
     if isinstance(replica, Refusal):
@@ -182,7 +205,7 @@ def _bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed |
         return actor
     refusal = (
         term_refusal(draft, context, request.term)
-        or age_refusal(request, request.snapshot_age_ms)
+        or age_refusal(context, request.snapshot_age_ms)
         or life_refusal(draft, replica)
         or policy_refusal(draft, request.policy)
     )
@@ -197,6 +220,9 @@ def _bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed |
     taken = _take(draft, context, request, replica, ledger)
     if isinstance(taken, Refusal):
         return _with_seen(draft, request, taken)
+    refusal = _gang_refusal(draft, request, replica, ledger, taken.held, forming)
+    if refusal is not None:
+        return refusal
     binding = _binding(draft, context, request, replica, ledger, taken)
     return record_transition(
         draft,
@@ -204,8 +230,9 @@ def _bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed |
         replica,
         State.BOUND,
         reason="Bound",
-        evidence=f"node {request.node} as of revision {request.snapshot_revision}, "
-        f"{request.snapshot_age_ms} ms old, epoch {request.term.epoch}",
+        evidence=f"node {request.node} at revision {request.node_revision}, on a snapshot of "
+        f"revision {request.snapshot_revision}, {request.snapshot_age_ms} ms old, epoch "
+        f"{request.term.epoch}",
         operation=request.operation,
         mark=mark,
         binding=binding,
@@ -213,6 +240,25 @@ def _bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed |
         stage=Stage.BOUND,
         pending=None,
     )
+
+
+def _gang_refusal(
+    draft: Draft,
+    request: Bind,
+    replica: Replica,
+    ledger: NodeLedger,
+    held: Allocation,
+    forming: list[Claim] | None,
+) -> Refusal | None:
+    """Refuse a member whose gang does not run; otherwise it joins its gang with this bind."""
+    name = request.reservation or replica.status.reservation
+    if not replica.spec.gang or name == gang_record_name(replica.spec.gang):
+        # Its claim is the proof: `_owner_refusal` has looked at the phase.
+        return None
+    if forming is None:
+        return gangs.join(draft, replica, request.node, ledger, held)
+    forming.append(gangs.member_claim(draft, replica, request.node, ledger, held))
+    return None
 
 
 def life_refusal(draft: Draft, replica: Replica) -> Refusal | None:
@@ -260,7 +306,7 @@ def _take_reserved(
 ) -> _Taken | Refusal:
     """Turn a claim into a binding: release the claim and take the same, within this transaction."""
     reservation = draft.object(Reservation, replica.namespace, name)
-    if reservation is None or reservation.status.phase not in ACTIVE:
+    if reservation is None or not is_active(reservation):
         return Refusal(
             Reason.RESERVATION_MISSING, f"reservation {name} is not active", {"reservation": name}
         )
@@ -285,10 +331,10 @@ def _take_reserved(
     free = draft.ledger(NodeLedger, keys.node_ledger(request.node)) or ledger
     if is_promise(reservation):
         # The promise is kept only if the victims have really released their share.
-        held = fit_on(request.node, ledger, replica, mine.devices, uid)
+        held = fit_on(request.node, ledger, replica, mine.devices, uid, mine.ports)
         free = withdraw_promise(ledger, uid)
     else:
-        held = fit_on(request.node, free, replica, mine.devices)
+        held = fit_on(request.node, free, replica, mine.devices, claimed=mine.ports)
     if isinstance(held, Refusal):
         return held
     of = capacity_class(draft, replica.spec.template.priority_class)
@@ -297,7 +343,7 @@ def _take_reserved(
     if isinstance(cohort, Refusal):
         return cohort
     take_node(draft, request.node, free, held, replica)
-    save(draft, consume_claim(reservation, index))
+    save(draft, consume_claim(reservation, index, replica.name))
     return _Taken(held, cohort, of, budget)
 
 
@@ -359,15 +405,20 @@ def _binding(
         address=ledger.gate.address,
         tenant_uid=tenant.metadata.uid if tenant is not None else "",
         isolation=placement_rules.isolation_wanted(replica.spec.template, tenant),
+        node_revision=request.node_revision,
     )
 
 
 def bind_together(
     draft: Draft, context: Context, request: BindTogether
 ) -> tuple[Replica, ...] | Refusal:
-    """Bind all or none. A member that this operation bound before counts as bound."""
+    """Bind all or none. A member that this operation bound before counts as bound.
+
+    The members of a gang that does not run yet form it by this transaction.
+    """
     bound: list[Replica] = []
-    outcomes = for_each(request.binds, lambda part: bind(draft, context, part))
+    formed: list[Claim] = []
+    outcomes = for_each(request.binds, lambda part: _bind_loaded(draft, context, part, formed))
     for part, outcome in zip(request.binds, outcomes, strict=True):
         if isinstance(outcome, Refusal):
             who = f"{part.target.namespace}/{part.target.name}"
@@ -378,4 +429,35 @@ def bind_together(
                 return replica
             outcome = replica
         bound.append(outcome)
+    if formed:
+        members = [it for it in bound if it.spec.gang]
+        refusal = gangs.form(draft, context, members, formed, request.binds[0].term.epoch)
+        if refusal is not None:
+            return refusal
     return tuple(bound)
+
+
+STEPS = (
+    PlacementStep(
+        "bind",
+        "scheduler",
+        "the proposal's snapshot",
+        "node full, device taken, quota used up, drain, another bind, a lost lease",
+        "the commit; the refusal names the reason and both revisions",
+        is_aged=True,
+        request=Bind,
+        handler=bind,
+        compares=PLACE,
+    ),
+    PlacementStep(
+        "bind several or none",
+        "scheduler",
+        "the proposal's snapshot",
+        "as for one bind, for any of them",
+        "the commit; all or none",
+        is_aged=True,
+        request=BindTogether,
+        handler=bind_together,
+        compares=PLACE,
+    ),
+)

@@ -21,13 +21,13 @@ from holdfast.commit.objects.preconditions import (
 )
 from holdfast.commit.objects.request_form import clip
 from holdfast.commit.operations import (
-    Replayed,
     add_operation,
     digest,
     recall,
     recall_past,
     remember_past,
 )
+from holdfast.commit.request_steps import ComparedRecord, PlacementStep, Replayed
 from holdfast.model import keys
 from holdfast.model.fence import (
     TIMING_PENDING,
@@ -38,12 +38,14 @@ from holdfast.model.fence import (
     timing_of,
     timing_record,
 )
-from holdfast.model.kinds.node import Mark, Node, NodePhase, NodeStatus
+from holdfast.model.kinds.node import GONE, Mark, Node, NodePhase, NodeStatus
+from holdfast.model.kinds.override import Override
 from holdfast.model.ledger import NodeLedger, mirror_node
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta, condition, with_condition
+from holdfast.model.overrides import approves_zone, is_in_force
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import kind_of
+from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of
 from holdfast.model.requests import JudgeNode, NodeAction, RegisterNode
 from holdfast.model.validation import validate
 
@@ -108,8 +110,6 @@ def _conditions(
     return with_condition(status.conditions, pending, context.at)
 
 
-_GONE = (NodePhase.FENCED, NodePhase.LOST)
-
 # The fields that an agent reports of its machine; the rest of the spec belongs to the operator.
 AGENT_SPEC = ("capacity", "reserved", "devices", "port_share")
 AGENT_STATUS = (
@@ -161,7 +161,7 @@ def register(draft: Draft, context: Context, request: RegisterNode) -> Node | Re
             f"node {name} is run by another agent with another directory; this agent may have the "
             "name once that agent is gone and its node fenced",
         )
-    if old.status.phase in _GONE and request.holds is not None and request.holds.number:
+    if old.status.phase in GONE and request.holds is not None and request.holds.number:
         # The agent speaks for a past incarnation, and has not stopped what it ran.
         return Refusal(Reason.STALE_INCARNATION, f"node {name} was fenced meanwhile: read it again")
     spec = msgspec.structs.replace(
@@ -198,7 +198,7 @@ def _is_anothers(now: NodeStatus, given: NodeStatus) -> bool:
     An agent that does not know what the other has started would start it again.
     """
     is_other = bool(now.installation) and now.installation != given.installation
-    return is_other and now.phase not in _GONE
+    return is_other and now.phase not in GONE
 
 
 def _first(draft: Draft, context: Context, request: RegisterNode, mark: str) -> Node | Refusal:
@@ -241,7 +241,7 @@ def _returned(old: Node, given: NodeStatus) -> NodeStatus:
     status = msgspec.structs.replace(
         old.status, **{field: getattr(given, field) for field in AGENT_STATUS}
     )
-    if old.status.phase not in _GONE:
+    if old.status.phase not in GONE:
         return status
     return msgspec.structs.replace(
         status, phase=NodePhase.READY, mark=None, incarnation=old.status.incarnation + 1
@@ -262,7 +262,9 @@ def judge(draft: Draft, context: Context, request: JudgeNode) -> Node | Replayed
     refusal = term_refusal(draft, context, request.term)
     if refusal is not None:
         return refusal
-    refusal = _outdated_refusal(draft, node, request)
+    refusal = _outdated_refusal(draft, node, request) or _approval_refusal(
+        draft, context, node, request.approval
+    )
     if refusal is not None:
         return refusal
     status = _judged(context, node, request)
@@ -287,6 +289,29 @@ def _outdated_refusal(draft: Draft, node: Node, request: JudgeNode) -> Refusal |
         "it again",
         {"resourceVersion": now or "uncommitted"},
     )
+
+
+def _approval_refusal(draft: Draft, context: Context, node: Node, name: str) -> Refusal | None:
+    """Refuse what rests on an override that is not in force, by the authority's calendar."""
+    if not name:
+        return None
+    found = draft.object(Override, SYSTEM_NAMESPACE, name)
+    region, zone = node.spec.region, node.spec.zone
+    if found is None or not approves_zone(found, region, zone):
+        why = f"override {name[:80]} does not approve to give up zone {zone} of region {region}"
+    elif not is_in_force(found, context.now.wall_ms) or _has_lasted(context, found):
+        why = f"override {name} ended at {found.spec.expires.isoformat(timespec='seconds')}"
+    else:
+        return None
+    return Refusal(Reason.OVERRIDE_NOT_IN_FORCE, why, {"override": name[:80]})
+
+
+def _has_lasted(context: Context, override: Override) -> bool:
+    """Whether it was in force for as long as was intended, whatever the calendar says now."""
+    made = override.metadata.creation_timestamp
+    if made is None:
+        return False
+    return context.age_ms(made) >= (override.spec.expires - made).total_seconds() * 1_000
 
 
 # The phases from which each action is allowed.
@@ -358,3 +383,32 @@ def _wait_refusal(context: Context, node: Node, request: JudgeNode) -> Refusal |
         "have passed",
         {"node": node.name, "waitMs": str(wait_ms)},
     )
+
+
+STEPS = (
+    PlacementStep(
+        "register a node",
+        "its agent",
+        "its own machine, and the node at a resourceVersion",
+        "the node is fenced, or a later registration comes first",
+        "the node's version in the transaction; a fenced node begins a new incarnation",
+        request=RegisterNode,
+        handler=register,
+        compares=(ComparedRecord.NODE, ComparedRecord.NODE_LEDGER),
+    ),
+    PlacementStep(
+        "suspect, mark, clear, fence a node",
+        "controller:nodes",
+        "renewals, on its own monotonic clock, and the node at a resourceVersion",
+        "the node comes back; another controller takes over",
+        "the node's version, the very mark, the epoch, and an override that it rests on",
+        request=JudgeNode,
+        handler=judge,
+        compares=(
+            ComparedRecord.NODE,
+            ComparedRecord.NODE_LEDGER,
+            ComparedRecord.EPOCH,
+            ComparedRecord.OVERRIDE,
+        ),
+    ),
+)

@@ -10,7 +10,8 @@ from holdfast.commit.draft import Draft
 from holdfast.commit.ledgers.derived_records import write_replica
 from holdfast.commit.lifecycle.transitions import agent_refusal, current_replica
 from holdfast.commit.objects.preconditions import visible_version
-from holdfast.commit.operations import Replayed, add_operation, digest
+from holdfast.commit.operations import add_operation, digest
+from holdfast.commit.request_steps import ComparedRecord, PlacementStep, Replayed
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import STAGES, Actor, Stage, State
@@ -142,3 +143,27 @@ def _updated(
     after = add_operation(draft, context, after, operation, mark)
     write_replica(draft, after)
     return after
+
+
+STEPS = (
+    PlacementStep(
+        "report progress",
+        "agent, scheduler, controller:endpoints",
+        "the work itself",
+        "it is moved meanwhile",
+        "the transition number",
+        request=ReportStage,
+        handler=report_stage,
+        compares=(ComparedRecord.REPLICA, ComparedRecord.DISRUPTION_LEDGER),
+    ),
+    PlacementStep(
+        "say why it waits",
+        "scheduler",
+        "the last proposal",
+        "it is bound meanwhile",
+        "the transition number",
+        request=ReportPending,
+        handler=report_pending,
+        compares=(ComparedRecord.REPLICA,),
+    ),
+)

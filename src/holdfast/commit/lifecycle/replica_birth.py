@@ -13,11 +13,18 @@ import msgspec
 
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
-from holdfast.commit.ledgers.charges import PRIORITY_NAME, QUOTA_NAME, cohort_of
+from holdfast.commit.ledgers.charges import cohort_of
 from holdfast.model import keys
+from holdfast.model.charging import QUOTA_NAME, budget_of
 from holdfast.model.indexes import parse
 from holdfast.model.jobs import completions, finished_condition
-from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus, TransitionRecord
+from holdfast.model.kinds.replica import (
+    Displaced,
+    Replica,
+    ReplicaSpec,
+    ReplicaStatus,
+    TransitionRecord,
+)
 from holdfast.model.kinds.tenant import PriorityClass, Quota
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.ledger import (
@@ -265,8 +272,8 @@ def _pending_refusal(draft: Draft, replica: Replica) -> Refusal | None:
 
 
 def new_replica(draft: Draft, context: Context, replica: Replica) -> Replica:
-    """The new replica: Pending, owned by its workload, with its priority resolved."""
-    spec = _prioritised(draft, replica.spec)
+    """The new replica: Pending, owned by its workload, with its priority and gang resolved."""
+    spec = _of_gang(draft, replica, _prioritised(draft, replica.spec))
     owner = OwnerReference(
         api_version=API_VERSION,
         kind="Workload",
@@ -288,12 +295,30 @@ def new_replica(draft: Draft, context: Context, replica: Replica) -> Replica:
         reason="Created",
         evidence=f"workload {spec.workload}, revision {spec.revision or '(none)'}",
     )
-    return msgspec.structs.replace(
-        replica, metadata=metadata, spec=spec, status=ReplicaStatus(transitions=(record,))
-    )
+    status = ReplicaStatus(displaced=_displaced(draft, replica), transitions=(record,))
+    return msgspec.structs.replace(replica, metadata=metadata, spec=spec, status=status)
+
+
+def _displaced(draft: Draft, replica: Replica) -> Displaced | None:
+    """What the incarnation before it was stopped for: its successor goes first in its class, and
+    does not stop that work in turn.
+    """
+    spec = replica.spec
+    page = draft.ledger(PlacesLedger, places_key(replica)) or PlacesLedger()
+    if not spec.incarnation or page.at(spec.ordinal) >= spec.incarnation - 1:
+        return None
+    last = draft.object(Replica, replica.namespace, predecessor(spec))
+    return last.status.displaced if last is not None else None
 
 
 def _prioritised(draft: Draft, spec: ReplicaSpec) -> ReplicaSpec:
-    found = draft.object(PriorityClass, "", spec.template.priority_class or PRIORITY_NAME)
+    found = draft.object(PriorityClass, "", budget_of(spec.template.priority_class))
     value = found.spec.value if found is not None else 0
     return spec if spec.priority == value else msgspec.structs.replace(spec, priority=value)
+
+
+def _of_gang(draft: Draft, replica: Replica, spec: ReplicaSpec) -> ReplicaSpec:
+    """The spec with the gang that its workload states: a member without it could be bound alone."""
+    workload = draft.object(Workload, replica.namespace, spec.workload)
+    gang = spec.workload if workload is not None and workload.spec.gang is not None else ""
+    return spec if spec.gang == gang else msgspec.structs.replace(spec, gang=gang)

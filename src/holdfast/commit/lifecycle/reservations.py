@@ -3,7 +3,7 @@
 A reservation's claims are charged to node and tenant when it is created, owned by the reservation's
 uid. A bind turns a claim into a binding; the rest is released here when the reservation ends. A
 preemption's claim is different: its place is only promised, because its victims still hold it, and
-it charges nothing until it is bound.
+it charges no node until it is bound. Its tenant is charged at once if the quota has room.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from holdfast.commit.ledgers.charges import charge_tenant, refund_tenant, return
 from holdfast.commit.ledgers.derived_records import update_derived_records
 from holdfast.commit.objects.request_form import clip
 from holdfast.model import keys
+from holdfast.model.charging import is_active
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import (
     Claim,
@@ -31,16 +32,8 @@ from holdfast.model.kinds.reservation import (
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.meta import API_VERSION, ObjectMeta, OwnerReference
 from holdfast.model.placement.fit import Allocation, withdraw_promise
+from holdfast.model.placement.gang import is_broken, is_formed, phase_when_over, runs
 from holdfast.model.refusal import Reason, Refusal
-
-ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
-
-
-def reservation_name(owner: str, intent: Intent) -> str:
-    """One name per owner and intent, so that a second reservation for the same is the same
-    object.
-    """
-    return f"{owner}-{intent.value}"
 
 
 def replica_owner(replica: Replica) -> ReservationOwner:
@@ -120,7 +113,7 @@ def open_reservation(
     An active one under this name is a refusal, not a second reservation.
     """
     old = draft.object(Reservation, namespace, name)
-    if old is not None and old.status.phase in ACTIVE:
+    if old is not None and (is_active(old) or runs(old, spec.owner.uid)):
         return Refusal(
             Reason.RESERVATION_EXISTS,
             f"{spec.owner.name} already holds reservation {name} for {spec.intent.value}",
@@ -215,8 +208,7 @@ def give_back(draft: Draft, reservation: Reservation, claim: Claim) -> None:
         if ledger is not None:
             after = withdraw_promise(ledger, reservation.metadata.uid)
             draft.write(keys.node_ledger(claim.node), after)
-        return
-    if claim.node:
+    elif claim.node:
         return_node(draft, claim.node, held_by_claim(claim), reservation)
     spec = reservation.spec
     if spec.quota:
@@ -225,10 +217,12 @@ def give_back(draft: Draft, reservation: Reservation, claim: Claim) -> None:
         )
 
 
-def consume_claim(reservation: Reservation, index: int) -> Reservation:
-    """The reservation after one claim became a binding; with the last one it is consumed."""
+def consume_claim(reservation: Reservation, index: int, replica: str) -> Reservation:
+    """The reservation after one claim became the binding of this replica; with the last one it is
+    consumed.
+    """
     claims = list(reservation.status.claims)
-    claims[index] = msgspec.structs.replace(claims[index], consumed=True)
+    claims[index] = msgspec.structs.replace(claims[index], replica=replica, consumed=True)
     done = all(claim.consumed for claim in claims)
     status = msgspec.structs.replace(
         reservation.status,
@@ -251,7 +245,7 @@ def drop_claims(
     A deleted or ended reservation holds nothing, so there is nothing to do and nothing to refuse.
     """
     reservation = draft.object(Reservation, namespace, name)
-    if reservation is None or reservation.status.phase not in ACTIVE:
+    if reservation is None or not is_active(reservation):
         return None
     if replica is not None and not held_for(reservation, replica):
         return None
@@ -271,5 +265,11 @@ def drop_claims(
         reason=clip(reason),
     )
     after = msgspec.structs.replace(reservation, status=status)
+    if is_formed(reservation, reservation.spec.owner.uid):
+        # Its bound members go on, if they are enough; the others have lost their places.
+        goes_on = ReservationPhase.COMMITTED if still_open else ReservationPhase.CONSUMED
+        is_over = is_broken(after, reservation.spec.min_available)
+        phase = phase_when_over(after) if is_over else goes_on
+        after = msgspec.structs.replace(after, status=msgspec.structs.replace(status, phase=phase))
     save(draft, after)
     return after

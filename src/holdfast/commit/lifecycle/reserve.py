@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.commit.authority_table import age_refusal
 from holdfast.commit.component_preconditions import grounds_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
 from holdfast.commit.leases import former_holder_refusal, term_refusal
-from holdfast.commit.ledgers.charges import budget_of, capacity_class
+from holdfast.commit.ledgers.charges import capacity_class
+from holdfast.commit.lifecycle import gangs
 from holdfast.commit.lifecycle.bind import (
     fit_on,
     life_refusal,
@@ -22,7 +22,6 @@ from holdfast.commit.lifecycle.bind import (
     place_refusal,
 )
 from holdfast.commit.lifecycle.reservations import (
-    ACTIVE,
     add_claim,
     distant_refusal,
     drop_claims,
@@ -32,13 +31,11 @@ from holdfast.commit.lifecycle.reservations import (
     open_reservation,
     overdue_refusal,
     replica_owner,
-    reservation_name,
     save,
 )
 from holdfast.commit.lifecycle.transitions import actor_for, current_replica, record_transition
 from holdfast.commit.objects.admission import invalid
 from holdfast.commit.operations import (
-    Replayed,
     add_operation,
     digest,
     past_key,
@@ -46,7 +43,15 @@ from holdfast.commit.operations import (
     recall_past,
     remember_past,
 )
+from holdfast.commit.request_steps import (
+    PLACE,
+    ComparedRecord,
+    PlacementStep,
+    Replayed,
+    age_refusal,
+)
 from holdfast.model import keys
+from holdfast.model.charging import budget_of, is_active, is_recovery
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import (
     Claim,
@@ -55,11 +60,12 @@ from holdfast.model.kinds.reservation import (
     ReservationOwner,
     ReservationPhase,
     ReservationSpec,
+    reservation_name,
 )
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Actor, Stage, State
-from holdfast.model.placement.fit import Allocation, judge_held
+from holdfast.model.placement.fit import Allocation, judge_held, recovery_shortage, sums_of
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_named, kind_of_struct
 from holdfast.model.requests import CommitGang, DropReservation, HoldCapacity, Reserve, Unreserve
@@ -83,7 +89,7 @@ def reserve(draft: Draft, context: Context, request: Reserve) -> Replica | Repla
         return ledger
     refusal = (
         term_refusal(draft, context, request.term)
-        or age_refusal(request, request.snapshot_age_ms)
+        or age_refusal(context, request.snapshot_age_ms)
         or _intent_refusal(request.intent)
         or life_refusal(draft, replica)
         or place_refusal(draft, replica, request.node, ledger)
@@ -96,7 +102,12 @@ def reserve(draft: Draft, context: Context, request: Reserve) -> Replica | Repla
     reservation = _reservation_for(draft, context, request, replica)
     if isinstance(reservation, Refusal):
         return reservation
-    grown = add_claim(draft, context, reservation, _claim(request.node, replica, held), ledger)
+    if is_recovery(reservation):
+        refusal = recovery_shortage(ledger, sums_of(held))
+        if refusal is not None:
+            return refusal
+    place = gangs.member_claim(draft, replica, request.node, ledger, held)
+    grown = add_claim(draft, context, reservation, place, ledger)
     if isinstance(grown, Refusal):
         return grown
     save(draft, grown)
@@ -112,12 +123,6 @@ def reserve(draft: Draft, context: Context, request: Reserve) -> Replica | Repla
         operation=request.operation,
         mark=mark,
         reservation=grown.name,
-    )
-
-
-def _claim(node: str, replica: Replica, held: Allocation) -> Claim:
-    return Claim(
-        node=node, replica=replica.name, charge=held.charge, devices=held.devices, ports=held.ports
     )
 
 
@@ -243,7 +248,7 @@ def _is_own_recovery(context: Context, old: Reservation, spec: ReservationSpec) 
     return (
         context.is_actor(Actor.RESERVES)
         and spec.intent is Intent.RECOVERY
-        and old.status.phase in ACTIVE
+        and is_active(old)
         and old.status.by == context.identity.name
         and old.spec.owner.uid == spec.owner.uid
     )
@@ -314,7 +319,9 @@ def _held_on(
     if ledger is None:
         return Refusal(Reason.NODE_MISSING, f"node {claim.node} is not registered")
     held = Allocation(charge=claim.charge, devices=claim.devices, ports=claim.ports)
-    refusal = place_refusal(draft, owner, claim.node, ledger) or judge_held(ledger, held)
+    refusal = place_refusal(draft, owner, claim.node, ledger) or judge_held(
+        ledger, held, recovery=is_recovery(reservation)
+    )
     if refusal is not None:
         return refusal
     return add_claim(draft, context, reservation, claim, ledger)
@@ -357,11 +364,9 @@ def commit_gang(
         return refusal
     if gang.spec.intent is not Intent.GANG or gang.status.phase is not ReservationPhase.HELD:
         return Refusal(Reason.WRONG_STATE, f"{gang.name} is not a gang waiting to be committed")
-    if len(gang.status.claims) < gang.spec.min_available:
-        return Refusal(
-            Reason.GANG_INCOMPLETE,
-            f"{len(gang.status.claims)} of {gang.spec.min_available} members have a place",
-        )
+    refusal = gangs.commit_refusal(draft, gang)
+    if refusal is not None:
+        return refusal
     status = msgspec.structs.replace(gang.status, phase=ReservationPhase.COMMITTED)
     after = msgspec.structs.replace(gang, status=status)
     after = add_operation(draft, context, after, request.operation, mark)
@@ -403,7 +408,7 @@ def release_reservation(
     The same transaction makes its Reserved replicas Pending again: otherwise they would wait for a
     place that is not held for them.
     """
-    if found.status.phase not in ACTIVE:
+    if not is_active(found):
         return None
     names = [claim.replica for claim in found.status.claims if claim.replica and not claim.consumed]
     for replica in for_each(names, lambda name: draft.object(Replica, found.namespace, name)):
@@ -455,3 +460,63 @@ def _named(draft: Draft, namespace: str, name: str, uid: str) -> Reservation | R
     if found is None or found.metadata.uid != uid:
         return Refusal(Reason.RESERVATION_MISSING, f"reservation {name} does not exist")
     return found
+
+
+STEPS = (
+    PlacementStep(
+        "reserve a place",
+        "scheduler",
+        "the proposal's snapshot",
+        "the place, the quota or the device goes to other work; a drain begins",
+        "the commit; the loser proposes again",
+        is_aged=True,
+        request=Reserve,
+        handler=reserve,
+        compares=(*PLACE, ComparedRecord.RESERVATION),
+    ),
+    PlacementStep(
+        "give a reserved place back",
+        "scheduler; controller:repair past the deadline",
+        "the reservation",
+        "it is bound meanwhile",
+        "the replica's transition number",
+        request=Unreserve,
+        handler=unreserve,
+        compares=(ComparedRecord.REPLICA, ComparedRecord.RESERVATION, ComparedRecord.EPOCH),
+    ),
+    PlacementStep(
+        "hold capacity for an owner",
+        "scheduler, controller:repair, controller:workload, controller:reserves",
+        "a snapshot of nodes",
+        "the capacity goes to other work",
+        "the commit",
+        request=HoldCapacity,
+        handler=hold_capacity,
+        compares=(
+            ComparedRecord.RESERVATION,
+            ComparedRecord.NODE_LEDGER,
+            ComparedRecord.QUOTA,
+            ComparedRecord.EPOCH,
+        ),
+    ),
+    PlacementStep(
+        "commit a gang",
+        "scheduler",
+        "all members' claims",
+        "the deadline passes",
+        "one write of the reservation",
+        request=CommitGang,
+        handler=commit_gang,
+        compares=(ComparedRecord.RESERVATION, ComparedRecord.EPOCH),
+    ),
+    PlacementStep(
+        "release a reservation",
+        "its creator; controller:repair, controller:garbage",
+        "deadline, or that the owner is gone",
+        "it is consumed meanwhile",
+        "the reservation's phase in the transaction",
+        request=DropReservation,
+        handler=drop,
+        compares=(ComparedRecord.RESERVATION, ComparedRecord.EPOCH),
+    ),
+)

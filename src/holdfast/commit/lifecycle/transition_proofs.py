@@ -7,14 +7,12 @@ from holdfast.commit.draft import Draft
 from holdfast.commit.leases import term_refusal
 from holdfast.model import keys
 from holdfast.model.installations import adopts, keeps, ran_on
-from holdfast.model.kinds.node import NodePhase
+from holdfast.model.kinds.node import GONE
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Actor, State
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Move
-
-_GONE = (NodePhase.FENCED, NodePhase.LOST)
 
 
 def proof_refusal(
@@ -76,7 +74,7 @@ def _return_refusal(draft: Draft, replica: Replica, request: Move) -> Refusal | 
     has_lost_name = ledger.gate.installation != binding.installation
     if to is State.FAILED and has_lost_name and ran_on(binding, request.installation):
         return None
-    if ledger.gate.mark or ledger.gate.phase in _GONE:
+    if ledger.gate.mark or ledger.gate.phase in GONE:
         return Refusal(
             Reason.STALE_MARK,
             f"node {binding.node} is {ledger.gate.phase.value} and its mark is not cleared",
@@ -112,7 +110,7 @@ def is_out_of_reach(draft: Draft, replica: Replica) -> bool:
     if binding is None or ledger is None:
         return True
     is_later = ledger.gate.incarnation > binding.node_incarnation
-    return is_later or ledger.gate.phase in _GONE
+    return is_later or ledger.gate.phase in GONE
 
 
 def _fence_refusal(draft: Draft, context: Context, replica: Replica, to: State) -> Refusal | None:
@@ -137,7 +135,7 @@ def _fence_refusal(draft: Draft, context: Context, replica: Replica, to: State) 
             f"{replica.name} keeps running when cut off: only the installation of node "
             f"{binding.node} that ran it can prove that it stopped",
         )
-    if later or ledger.gate.phase in _GONE:
+    if later or ledger.gate.phase in GONE:
         return None
     return Refusal(
         Reason.NOT_FENCED,

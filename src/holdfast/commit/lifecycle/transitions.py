@@ -14,15 +14,17 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.ledgers.charges import release_binding
 from holdfast.commit.ledgers.derived_records import erase, write_replica
+from holdfast.commit.lifecycle.gangs import leave
 from holdfast.commit.lifecycle.replica_birth import is_success_uncounted
-from holdfast.commit.lifecycle.reservations import drop_claims, reservation_name
+from holdfast.commit.lifecycle.reservations import drop_claims
 from holdfast.commit.lifecycle.transition_proofs import is_out_of_reach, proof_refusal
 from holdfast.commit.objects.request_form import COUNT_MAX, clip
-from holdfast.commit.operations import Replayed, add_operation, digest, recall
+from holdfast.commit.operations import add_operation, digest, recall
+from holdfast.commit.request_steps import ComparedRecord, PlacementStep, Replayed
 from holdfast.model import keys
 from holdfast.model.installations import adopts, contact_conditions, keeps, proves_stop, ran_on
 from holdfast.model.kinds.replica import Replica, TransitionRecord
-from holdfast.model.kinds.reservation import Intent
+from holdfast.model.kinds.reservation import Intent, reservation_name
 from holdfast.model.lifecycle import Actor, Stage, State, owners, transition
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Move, Target
@@ -178,6 +180,7 @@ def record_transition(
 
     `changes` are other status fields.
     """
+    leave(draft, replica, to)
     status = replica.status
     record = TransitionRecord(
         from_state=status.state,
@@ -310,3 +313,17 @@ def _changes(replica: Replica, request: Move) -> dict[str, object]:
     if request.to is not State.PENDING and replica.status.pending is not None:
         changes["pending"] = None
     return changes
+
+
+STEPS = (
+    PlacementStep(
+        "move along the lifecycle",
+        "the owner of the transition",
+        "the replica at a transition number",
+        "another actor moves it first",
+        "the transition number; the loser gets StaleReplica",
+        request=Move,
+        handler=move,
+        compares=(ComparedRecord.REPLICA,),
+    ),
+)

@@ -19,7 +19,7 @@ from holdfast.commit.access.authorize import identity_refusal, is_permitted, ver
 from holdfast.commit.access.escalation import escalation_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import UNCOMMITTED, Draft
-from holdfast.commit.ledgers.charges import PRIORITY_NAME, QUOTA_NAME, budget_of, capacity_class
+from holdfast.commit.ledgers.charges import capacity_class
 from holdfast.commit.objects.admission_checks import POLICY_VERSION, apply_policies
 from holdfast.commit.objects.admission_policies import evaluate_policies
 from holdfast.commit.objects.field_writers import is_maker, spec_refusal
@@ -27,8 +27,10 @@ from holdfast.commit.objects.object_defaults import set_aside, set_server_fields
 from holdfast.model import keys
 from holdfast.model.access.rights import Permission
 from holdfast.model.allowance import never_fits
+from holdfast.model.charging import QUOTA_NAME, budget_of
 from holdfast.model.defaults import apply_defaults
 from holdfast.model.errors import FieldError, Missing
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
 from holdfast.model.kinds.workload import Workload
@@ -37,7 +39,7 @@ from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Object, OwnerReference
 from holdfast.model.placement.fit import demand_of
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import SYSTEM_NAMESPACE, Kind, kind_named, kind_of, kind_of_struct
+from holdfast.model.registry import SYSTEM_NAMESPACE, kind_named, kind_of, kind_of_struct
 from holdfast.model.transaction import ABSENT
 from holdfast.model.validation import validate, validate_update
 
@@ -306,7 +308,7 @@ def _hints(before: str, admission: Admission) -> str:
 
 def _basis(draft: Draft, obj: Workload) -> str:
     """The version of the policies, and the revision of each record that they read."""
-    priority = obj.spec.template.priority_class or PRIORITY_NAME
+    priority = budget_of(obj.spec.template.priority_class)
     records = (
         ("tenant", keys.object_key(_TENANT, "", obj.namespace)),
         (f"priorityclass {priority}", keys.object_key(_PRIORITY, "", priority)),

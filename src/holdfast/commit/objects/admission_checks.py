@@ -16,10 +16,11 @@ import msgspec
 from holdfast.commit.access.revocation import future_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
-from holdfast.commit.ledgers.charges import PRIORITY_NAME
 from holdfast.commit.objects.object_defaults import Shaped, minimum_resource, set_critical_priority
 from holdfast.model import keys
+from holdfast.model.charging import PRIORITY_NAME, budget_of
 from holdfast.model.kinds.access import Revocation
+from holdfast.model.kinds.node import GPU
 from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.template import OnDisconnect
@@ -32,7 +33,6 @@ from holdfast.model.quantity import Resource, demand
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selection.selectors import SelectorOperator
 
-GPU = "gpu"
 # Incremented whenever a policy changes what it accepts: an object records the version that it was
 # admitted under.
 POLICY_VERSION = 2
@@ -104,7 +104,7 @@ def _class_hints(draft: Draft, obj: Quota) -> tuple[str, ...]:
 
 def _priority_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | None:
     name = obj.spec.template.priority_class
-    found = draft.object(PriorityClass, "", name or PRIORITY_NAME)
+    found = draft.object(PriorityClass, "", budget_of(name))
     field = "spec.template.priorityClass"
     if found is None:
         if not name:

@@ -25,7 +25,7 @@ from holdfast.model.audit.audit_records import Mutation
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.replica import Replica, ReplicaStatus
 from holdfast.model.meta import Object
-from holdfast.model.requests import Bind, ForgetOperations, RenewLease
+from holdfast.model.requests import Bind, ForgetOperations
 
 # The number of changed fields that are named, and of other objects that were changed with it.
 FIELDS_MAX = 24
@@ -86,7 +86,7 @@ def mutation(draft: Draft, identity: Identity, request: Any, decided: Approval) 
     controller. The entry of the takeover says how many there were.
     """
     writes = draft.writes
-    if not writes or type(request) is RenewLease or _only_remembers(request, writes):
+    if not writes or not request.is_recorded or _only_remembers(request, writes):
         return None
     if type(request) is Bind and len(writes) <= _BIND_WRITES:
         return _bound(identity, request)

@@ -18,21 +18,17 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.ledgers.derived_records import erase, update_derived_records
 from holdfast.commit.ledgers.leaks import (
-    FOREGROUND_FINALIZER,
-    ORPHAN_FINALIZER,
     early_deletion_refusal,
     leak_refusal,
 )
 from holdfast.commit.lifecycle.evict import stop
 from holdfast.commit.lifecycle.replica_birth import is_success_uncounted
-from holdfast.commit.lifecycle.reservations import ACTIVE
 from holdfast.commit.lifecycle.reserve import drop_refusal, release_reservation
 from holdfast.commit.lifecycle.transitions import RELEASE_FINALIZER, give_up
 from holdfast.commit.objects.field_writers import removal_refusal
 from holdfast.commit.objects.job_times import life_refusal
 from holdfast.commit.objects.preconditions import removal_precondition_refusal
 from holdfast.commit.operations import (
-    Replayed,
     add_operation,
     digest,
     recall,
@@ -41,20 +37,27 @@ from holdfast.commit.operations import (
     remember_past,
     remember_unversioned,
 )
+from holdfast.commit.request_steps import ComparedRecord, PlacementStep, Replayed
 from holdfast.model import keys
+from holdfast.model.charging import is_active
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import DisruptionLedger, ObjectsLedger
 from holdfast.model.lifecycle import Actor, Cause, State
-from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.meta import (
+    CONTENTS_FINALIZER,
+    FOREGROUND_FINALIZER,
+    ORPHAN_FINALIZER,
+    REPLICAS_FINALIZER,
+    Object,
+    ObjectMeta,
+)
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import Kind, kind_of_plural
+from holdfast.model.registry import kind_of_plural
 from holdfast.model.requests import Propagation, Remove
-
-REPLICAS_FINALIZER = "holdfast.dev/replicas"
-CONTENTS_FINALIZER = "holdfast.dev/contents"
 
 # Finalizers that the server itself puts on new objects.
 FINALIZERS: dict[type[Object], tuple[str, ...]] = {
@@ -228,7 +231,7 @@ def _door(draft: Draft, context: Context, request: Remove, kind: Kind) -> Refusa
 
 def _reservation_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
     """Apply the rules of a release to the deletion of a reservation."""
-    if not isinstance(obj, Reservation) or obj.status.phase not in ACTIVE:
+    if not isinstance(obj, Reservation) or not is_active(obj):
         return None
     if context.is_actor(Actor.GARBAGE):
         # It has already proven the leak.
@@ -328,3 +331,17 @@ def _stopped(
     if request.force and may_give_up(draft, context, replica):
         return give_up(draft, context, dying, operation, mark)
     return None
+
+
+STEPS = (
+    PlacementStep(
+        "delete an object",
+        "its writers, controller:garbage",
+        "the object; for garbage: that its owners are gone",
+        "it is held by a finalizer, or its owner lives",
+        "finalizers and ledgers in the transaction",
+        request=Remove,
+        handler=remove,
+        compares=(ComparedRecord.OBJECT,),
+    ),
+)

@@ -1,7 +1,7 @@
 """One writer per field: who may change what through the ordinary create, update, patch and delete.
 
 Replica, Reservation, Lease and the judged parts of a Node are not writable here at all: they change
-by requests of their own, each with its proof. The table is data, so that the authorization matrix,
+by requests of their own, each with its proof. Each kind declares its writers, so that the roles,
 the documentation and the checkers read the same rows. It is about identity, and the `force` of
 server-side apply does not affect it.
 """
@@ -13,166 +13,19 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.context import Context
-from holdfast.model.kinds.access import Revocation, Role, RoleBinding, Token
-from holdfast.model.kinds.admissionpolicy import AdmissionPolicy
-from holdfast.model.kinds.commitment import Commitment
-from holdfast.model.kinds.decision import Decision
-from holdfast.model.kinds.endpoints import Endpoints
-from holdfast.model.kinds.event import Event
-from holdfast.model.kinds.lease import Lease
-from holdfast.model.kinds.node import Node
-from holdfast.model.kinds.override import Override
-from holdfast.model.kinds.region import Grant, Region
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.reservation import Reservation
-from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
-from holdfast.model.kinds.secret import Secret
-from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
-from holdfast.model.kinds.workload import Workload, WorkloadRevision
 from holdfast.model.lifecycle import Actor
-from holdfast.model.meta import AnyObject, Condition, Object
+from holdfast.model.meta import AnyObject, Condition, Object, status_of
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import KINDS, kind_of
 
-_SYSTEM = tuple(actor for actor in Actor if actor not in (Actor.USER, Actor.OPERATOR, Actor.AGENT))
-_PEOPLE = (Actor.USER,)
-_OPERATORS = (Actor.OPERATOR,)
-
-
-class Writers(msgspec.Struct, frozen=True):
-    """The writers of a kind.
-
-    `spec` may create it and change all but its status. `makers` may only create it, under rules of
-    their own. `status` maps each part of the status to its one writer, and `conditions` each type
-    of condition. `removers` may delete it besides the writers of its spec.
-    """
-
-    spec: tuple[Actor, ...]
-    status: dict[str, Actor] = {}
-    conditions: dict[str, Actor] = {}
-    removers: tuple[Actor, ...] = (Actor.GARBAGE,)
-    makers: tuple[Actor, ...] = ()
-
-
-WRITERS: dict[type[Object], Writers] = {
-    Workload: Writers(
-        spec=_PEOPLE,
-        status={
-            "observed_generation": Actor.STATUS,
-            "progress": Actor.STATUS,
-            "rollout": Actor.ROLLOUT,
-            "autoscale": Actor.AUTOSCALE,
-            "job": Actor.WORKLOAD,
-            "cron": Actor.WORKLOAD,
-        },
-        conditions={
-            "Available": Actor.STATUS,
-            "Bound": Actor.STATUS,
-            "SchedulingRetrying": Actor.STATUS,
-            "Complete": Actor.WORKLOAD,
-            "Failed": Actor.WORKLOAD,
-            "Progressing": Actor.ROLLOUT,
-            "RollbackObserved": Actor.ROLLOUT,
-            "Recovered": Actor.REPAIR,
-            "RepairComplete": Actor.REPAIR,
-            "RecoveryReserved": Actor.RESERVES,
-            "ScalingLimited": Actor.AUTOSCALE,
-            "SchedulerOverrideObserved": Actor.SCHEDULER,
-        },
-        removers=(Actor.WORKLOAD, Actor.GARBAGE),
-        # `job_times.py`: a run of a cron job.
-        makers=(Actor.WORKLOAD,),
-    ),
-    Replica: Writers(
-        spec=(Actor.WORKLOAD,),
-        conditions={
-            "Bound": Actor.SCHEDULER,
-            "SchedulingRetrying": Actor.SCHEDULER,
-            "Ready": Actor.AGENT,
-            "Serving": Actor.ENDPOINTS,
-            "Repairing": Actor.REPAIR,
-        },
-        removers=(Actor.WORKLOAD, Actor.GARBAGE, Actor.USER),
-    ),
-    Node: Writers(
-        spec=_OPERATORS,
-        conditions={"Ready": Actor.NODES, "Pressure": Actor.AGENT, "Drained": Actor.DRAIN},
-    ),
-    Reservation: Writers(spec=(), removers=(Actor.REPAIR, Actor.GARBAGE)),
-    # What is used of it is filled in when it is read, and never stored.
-    Quota: Writers(spec=_OPERATORS, conditions={"Exhausted": Actor.QUOTA}),
-    Tenant: Writers(
-        spec=_OPERATORS, status={"phase": Actor.GARBAGE}, conditions={"Emptied": Actor.GARBAGE}
-    ),
-    PriorityClass: Writers(spec=_OPERATORS),
-    AdmissionPolicy: Writers(spec=_OPERATORS),
-    Region: Writers(
-        spec=_OPERATORS, status={"phase": Actor.NODES}, conditions={"Healthy": Actor.NODES}
-    ),
-    SchedulerPolicy: Writers(
-        spec=_OPERATORS,
-        status={"observed_generation": Actor.POLICY, "stage": Actor.POLICY},
-        conditions={"Observed": Actor.POLICY},
-    ),
-    Grant: Writers(
-        spec=_OPERATORS,
-        status={"accepted_serial": Actor.QUOTA, "spent": Actor.QUOTA},
-        conditions={"Accepted": Actor.QUOTA},
-    ),
-    Override: Writers(
-        spec=_PEOPLE,
-        status={
-            "observed_generation": Actor.POLICY,
-            "phase": Actor.POLICY,
-            "affected": Actor.POLICY,
-        },
-        conditions={"Active": Actor.POLICY, "PostconditionsMet": Actor.POLICY},
-    ),
-    # An operator removes a server that is gone: `ledgers/leaks.py`.
-    Lease: Writers(spec=(), removers=(Actor.GARBAGE, Actor.OPERATOR)),
-    Commitment: Writers(
-        spec=_PEOPLE,
-        status={
-            "observed_generation": Actor.REVIEW,
-            "state": Actor.REVIEW,
-            "evidence": Actor.REVIEW,
-            "proven_at": Actor.REVIEW,
-            "at_revision": Actor.REVIEW,
-        },
-        conditions={"Proven": Actor.REVIEW},
-    ),
-    Event: Writers(spec=(*_SYSTEM, Actor.OPERATOR)),
-    Decision: Writers(spec=(Actor.SCHEDULER,)),
-    # Servers write the objects that show what is built in.
-    Role: Writers(spec=(*_OPERATORS, Actor.AUTHORITY)),
-    RoleBinding: Writers(spec=(*_OPERATORS, Actor.AUTHORITY)),
-    Token: Writers(
-        spec=_OPERATORS,
-        status={
-            "used_at": Actor.AUTHORITY,
-            "used_by": Actor.AUTHORITY,
-            "key": Actor.AUTHORITY,
-        },
-    ),
-    # Servers remove it once every credential that it ended has expired: `ledgers/leaks.py`.
-    Revocation: Writers(spec=_OPERATORS, removers=(Actor.AUTHORITY,)),
-    Secret: Writers(spec=_PEOPLE),
-    WorkloadRevision: Writers(spec=(Actor.ROLLOUT,)),
-    Endpoints: Writers(spec=(Actor.ENDPOINTS,)),
-}
-
-
-# Parts of a status that servers fill in when they answer. A client that writes a status it has
-# read sends them back; they are not stored.
-COMPUTED: dict[type[Object], tuple[str, ...]] = {
-    Quota: ("used", "used_revision", "used_at"),
-    Node: ("last_heartbeat",),
-}
+WRITERS = {kind.struct: kind.writers for kind in KINDS}
 
 
 def without_computed(old: Object, new: AnyObject) -> AnyObject:
     """A new status with the computed parts as they are stored, which is not at all."""
-    names = COMPUTED.get(type(new))
-    if names is None:
+    names = kind_of(new).computed
+    if not names:
         return new
     before: Any = old
     after: Any = new
@@ -217,7 +70,7 @@ def claim_refusal(context: Context, obj: Object, *, status: bool) -> Refusal | N
     writers = WRITERS[type(obj)]
     if not status:
         return spec_refusal(context, obj)
-    owners = tuple(dict.fromkeys((*writers.status.values(), *writers.conditions.values())))
+    owners = writers.of_status
     return None if context.is_actor(*owners) else _not_owner(context, obj, "status", owners)
 
 
@@ -229,7 +82,7 @@ def removal_refusal(context: Context, obj: Object) -> Refusal | None:
 
 def status_refusal(context: Context, old: Object, new: Object) -> Refusal | None:
     """Refuse a change of a status part that does not belong to the caller."""
-    before, after = getattr(old, "status", None), getattr(new, "status", None)
+    before, after = status_of(old), status_of(new)
     if before == after or before is None or after is None:
         return None
     owners = WRITERS[type(new)]

@@ -16,11 +16,13 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.model.access.credential_life import latest_end
 from holdfast.model.kinds.access import Revocation, Token, TokenPurpose
+from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.override import Override
 from holdfast.model.kinds.template import Resources
 from holdfast.model.kinds.tenant import PriorityClass, Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import Object, Quantity
+from holdfast.model.placement.taint_eviction import with_times
 from holdfast.model.quantity import Resource, demand
 
 # Work that must recover when a region is lost has this class unless it names another.
@@ -36,7 +38,7 @@ class Shaped(msgspec.Struct, frozen=True):
 
 
 def set_server_fields(context: Context, obj: Object, old: Object | None) -> Shaped:
-    """The object with its requester and time, where the kind has them.
+    """The object with its requester and times, where the kind has them.
 
     The requester of an override is the authenticated caller at that time, whatever the file states.
     This comes before validation, which refuses any change of that name.
@@ -45,6 +47,13 @@ def set_server_fields(context: Context, obj: Object, old: Object | None) -> Shap
         return Shaped(*complete_revocation(context, obj))
     if isinstance(obj, Token):
         return _ending(context, obj, old)
+    if isinstance(obj, Node):
+        before = old.spec.taints if isinstance(old, Node) else ()
+        taints = with_times(obj.spec.taints, before, context.at)
+        if taints == obj.spec.taints:
+            return Shaped(obj)
+        timed = msgspec.structs.replace(obj.spec, taints=taints)
+        return Shaped(msgspec.structs.replace(obj, spec=timed))
     if not isinstance(obj, Override):
         return Shaped(obj)
     asked = old.spec.requester if isinstance(old, Override) else context.identity.name

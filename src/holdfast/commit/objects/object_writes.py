@@ -16,7 +16,6 @@ from holdfast.commit.apply.shapes import shape_of, tree_of
 from holdfast.commit.component_preconditions import grounds_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, NotLoaded
-from holdfast.commit.ledgers.charges import PRIORITY_NAME, QUOTA_NAME
 from holdfast.commit.ledgers.derived_records import update_derived_records
 from holdfast.commit.ledgers.leaks import only_disowns
 from holdfast.commit.lifecycle.replica_birth import (
@@ -49,7 +48,6 @@ from holdfast.commit.objects.preconditions import (
     versioned_refusal,
 )
 from holdfast.commit.operations import (
-    Replayed,
     add_operation,
     digest,
     past_key,
@@ -59,7 +57,10 @@ from holdfast.commit.operations import (
     remember_past,
     remember_unversioned,
 )
+from holdfast.commit.request_steps import ComparedRecord, PlacementStep, Replayed, Written
 from holdfast.model import keys
+from holdfast.model.charging import QUOTA_NAME, budget_of
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
 from holdfast.model.kinds.workload import Workload
@@ -67,7 +68,7 @@ from holdfast.model.meta import ManagedFields, Object, ObjectMeta
 from holdfast.model.no_effect import keeping_no_effect, with_no_effect
 from holdfast.model.no_effect import warnings as no_effect_warnings
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import Kind, kind_of, kind_of_struct
+from holdfast.model.registry import kind_of, kind_of_struct
 from holdfast.model.requests import Create, Update
 from holdfast.model.validation import validate_status, validate_update
 
@@ -76,14 +77,6 @@ SCALE = "scale"
 # The number of random characters in a generated name, as in Kubernetes.
 SUFFIX_LENGTH = 5
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-
-
-class Written(msgspec.Struct, frozen=True):
-    """The object to be written, with its warnings."""
-
-    object: Object
-    warnings: tuple[str, ...] = ()
-    created: bool = False
 
 
 Outcome = Written | Replayed | Refusal
@@ -148,7 +141,7 @@ def _load_for_birth(draft: Draft, obj: Object) -> None:
         ]
     if isinstance(obj, Workload | Replica):
         workload = obj.spec.workload if isinstance(obj, Replica) else obj.name
-        priority = obj.spec.template.priority_class or PRIORITY_NAME
+        priority = budget_of(obj.spec.template.priority_class)
         wanted += [
             keys.object_key(kind_of_struct(Workload), tenant, workload),
             keys.disruption_ledger(tenant, workload),
@@ -426,3 +419,35 @@ def _managed(
     )
     metadata = msgspec.structs.replace(new.metadata, managed_fields=fields)
     return msgspec.structs.replace(new, metadata=metadata)
+
+
+STEPS = (
+    PlacementStep(
+        "create an object",
+        "user, controller:workload",
+        "what the caller believes to be missing; a controller, under its epoch",
+        "another client creates it, its owner is deleted, it existed and is gone, or its "
+        "purpose is already fulfilled: a job's index, a scheduled time of a cron job",
+        "the first commit; the other gets AlreadyExists. The owner records what was "
+        "done, the places ledger which incarnations existed, and both are compared",
+        request=Create,
+        handler=create,
+        compares=(
+            ComparedRecord.OBJECT,
+            ComparedRecord.TENANT,
+            ComparedRecord.OBJECTS_LEDGER,
+            ComparedRecord.PLACES_LEDGER,
+            ComparedRecord.EPOCH,
+        ),
+    ),
+    PlacementStep(
+        "update an object",
+        "its writers",
+        "the object at a resourceVersion",
+        "another client writes it",
+        "the first commit; the other gets StaleObject",
+        request=Update,
+        handler=update,
+        compares=(ComparedRecord.OBJECT,),
+    ),
+)

@@ -12,9 +12,10 @@ from holdfast.commit.draft import UNCOMMITTED, Draft
 from holdfast.model import keys
 from holdfast.model.encoding.resource_versions import object_version, parse_version
 from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import Kind, kind_of
+from holdfast.model.registry import kind_of
 from holdfast.model.requests import Remove
 
 _SHOWN_MAX = 40

@@ -20,17 +20,13 @@ from holdfast.model.kinds.reservation import Claim, ReservationOwner
 from holdfast.model.meta import INT_MAX, Object
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Bind, Target, Term
+from holdfast.model.validation.names import DOTTED_MAX
+from holdfast.model.validation.text import OPERATION_ID_MAX, SENTENCE_MAX
 
-# The longest name, that of a node or an event.
-NAME_MAX = 253
-OPERATION_ID_MAX = 253
 COUNT_MAX = 1_000_000
 # More field managers than an object can ever have.
 MANAGERS_MAX = 128
 SECONDS_MAX = 315_360_000
-# Reasons and evidence are for people; an object keeps its last transitions for good, so none of
-# them may be long.
-SENTENCE_MAX = 1_024
 
 Rule = Callable[[Any], str]
 
@@ -41,9 +37,9 @@ def clip(text: str) -> str:
 
 
 def _name(text: str) -> str:
-    if len(text) <= NAME_MAX and "/" not in text and text.isprintable():
+    if len(text) <= DOTTED_MAX and "/" not in text and text.isprintable():
         return ""
-    return f"must be a name: printable, without a slash, at most {NAME_MAX} characters"
+    return f"must be a name: printable, without a slash, at most {DOTTED_MAX} characters"
 
 
 def _operation(text: str) -> str:
@@ -125,6 +121,7 @@ RULES: dict[str, Rule] = {
     "operations": _operations,
     "deadline": _moment,
     "snapshot_revision": _within(INT_MAX),
+    "node_revision": _within(INT_MAX),
     "snapshot_age_ms": _within(INT_MAX),
     "duration_ms": _within(INT_MAX),
     "waited_ms": _within(INT_MAX),

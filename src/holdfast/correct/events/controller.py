@@ -18,7 +18,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import BY_NODE, Controller, Index, ReconcilePlan, View
+from holdfast.correct.controller import (
+    BY_NODE,
+    Controller,
+    ReconcilePlan,
+)
 from holdfast.correct.events.event_recorder import (
     TOLD_ANNOTATION,
     event_name,
@@ -34,18 +38,22 @@ from holdfast.correct.events.event_sources import (
     of_workload,
     step_reason,
 )
-from holdfast.correct.events.overdue import GONE, Scans, is_overdue_soon
+from holdfast.correct.events.overdue import Scans, is_overdue_soon
 from holdfast.correct.garbage.event_retention import EVENTS_PER_TENANT_MAX, TELL_WITHIN_MS, last_ms
 from holdfast.correct.pacing import RateLimiter
+from holdfast.correct.remembered import Notes, Remembered, uids_of
 from holdfast.model.kinds.event import Event, EventType
-from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.node import GONE, Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
+from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of
-from holdfast.model.requests import Create, Term, Update
+from holdfast.model.requests import Create, Request, Term, Update
 from holdfast.model.time import Instant, timestamp
 from holdfast.observe.cache import Key, ObjectChange
+from holdfast.observe.indexer import Index
+from holdfast.observe.snapshot import Snapshot
 
 TELLER = "controller:events"
 EVENTS_PER_S, EVENTS_BURST = 10, 60
@@ -62,22 +70,45 @@ def _uid_of(event: Event) -> Iterable[str]:
 BY_UID = Index("events", "uid", _uid_of)
 
 
+class EventCounts(Remembered):
+    """The number of events per namespace, as of the last resync and the changes since."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def begin_term(self) -> None:
+        self._counts.clear()
+
+    def resync(self, view: Snapshot) -> None:
+        self._counts.clear()
+        for event in view.all("events"):
+            self.add(event, 1)
+
+    def add(self, event: Event, more: int) -> None:
+        """Count an event that came, or went."""
+        self._counts[event.namespace] = self.of(event.namespace) + more
+
+    def of(self, namespace: str) -> int:
+        """The number of events of a namespace."""
+        return self._counts.get(namespace, 0)
+
+
 class EventsController(Controller):
     """See the module's docstring."""
 
-    name = "events"
+    actor = Actor.EVENTS
     follows = ("replicas", "workloads", "nodes", "events")
     indexes = (BY_UID, BY_NODE)
 
     def __init__(self) -> None:
         self._pace = RateLimiter(EVENTS_PER_S, EVENTS_BURST)
-        # The number of events per namespace, as of the last listing and the changes since.
-        self._counts: dict[str, int] = {}
+        self._counts = EventCounts()
         # The last recorded phase of each node, by uid: its event may be removed by now.
-        self._phases: dict[str, str] = {}
+        self._phases: Notes[str, str] = Notes(uids_of("nodes"))
         self._scans = Scans()
+        self.remembers = (self._pace, self._counts, self._phases, self._scans.behind_ms)
 
-    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: Snapshot) -> Iterable[Key]:
         """Only changes that lead to an event: most changes of an object do not."""
         obj: Any = change.object
         if isinstance(obj, Event):
@@ -94,23 +125,19 @@ class EventsController(Controller):
         return [_key(it) for it in (obj, *work)]
 
     def _count(self, event: Event, change: ObjectChange) -> Iterable[Key]:
-        more = int(change.before is None) - int(change.after is None)
-        self._counts[event.namespace] = self._counts.get(event.namespace, 0) + more
+        self._counts.add(event, int(change.before is None) - int(change.after is None))
         if event.source.component != TELLER or change.after is None:
             return ()
         about = event.involved_object
         return ((about.namespace, f"{about.kind.lower()}s/{about.name}"),)
 
-    def all_keys(self, view: View) -> Iterable[Key]:
+    def all_keys(self, view: Snapshot) -> Iterable[Key]:
         """All objects with a warning, or that may be overdue. The rest is recorded on change."""
-        self._counts.clear()
-        for event in view.all("events"):
-            self._counts[event.namespace] = self._counts.get(event.namespace, 0) + 1
         replicas = (it for it in view.all("replicas") if _warns(it) or is_overdue_soon(it))
         nodes = (it for it in view.all("nodes") if it.status.phase is not NodePhase.READY)
         return [_key(it) for them in (replicas, view.all("workloads"), nodes) for it in them]
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
+    def reconcile(self, view: Snapshot, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         plural, _, name = key[1].partition("/")
         obj: Any = view.get(plural, key[0], name)
         if obj is None:
@@ -125,7 +152,7 @@ class EventsController(Controller):
                 happened = of_workload(obj, since)
             case Node():
                 happened = self._phase(view, obj)
-        requests: list[Any] = []
+        requests: list[Request] = []
         for it in (*happened, *self._scans.of(view, obj, now)):
             event: Event | None = view.get(
                 "events", namespace_of(obj), event_name(obj, TELLER, it.reason)
@@ -152,9 +179,9 @@ class EventsController(Controller):
 
     def _has_room(self, obj: Object, event: Event | None) -> bool:
         """Whether its tenant may have one more event, if a new one is needed."""
-        return event is not None or self._counts.get(namespace_of(obj), 0) < EVENTS_PER_TENANT_MAX
+        return event is not None or self._counts.of(namespace_of(obj)) < EVENTS_PER_TENANT_MAX
 
-    def _phase(self, view: View, node: Node) -> Iterable[Occurrence]:
+    def _phase(self, view: Snapshot, node: Node) -> Iterable[Occurrence]:
         """The phase of a node, if it differs from the last recorded one. A first Ready is none."""
         uid, reasons = node.metadata.uid, tuple(PHASES.values())
         recorded = [it for it in view.found(BY_UID, uid) if it.reason in reasons]

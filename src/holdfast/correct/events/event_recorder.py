@@ -11,15 +11,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
 from holdfast.correct.controller import operation
+from holdfast.correct.remembered import Remembered
 from holdfast.model.kinds.event import Event, EventSource, EventType, ObjectReference
+from holdfast.model.machine import Question, Reply
 from holdfast.model.meta import API_VERSION, Object, ObjectMeta
 from holdfast.model.refusal import Refusal
 from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of
 from holdfast.model.requests import Accepted, Create
 from holdfast.model.validation.records import MESSAGE_MAX
+from holdfast.observe.snapshot import Snapshot
 
 # How far an event has counted: the number of a transition of the object, or a timestamp.
 TOLD_ANNOTATION = "holdfast.dev/told"
@@ -84,12 +86,20 @@ def event_of(
     )
 
 
-class EventRecorder:
-    """The events that a controller has yet to write, each once."""
+class EventRecorder(Remembered):
+    """The events that a controller has yet to write, each once. They happened, so they outlast its
+    term: the operation id lets only one of two copies take effect.
+    """
 
     def __init__(self, identity: str) -> None:
         self._identity = identity
         self._events: dict[str, Event] = {}
+
+    def begin_term(self) -> None:
+        """What happened in the last term is still to be written."""
+
+    def resync(self, view: Snapshot) -> None:
+        """It does not depend on the view."""
 
     def add(self, event: Event) -> None:
         """Queue an event. If too many wait, the oldest is dropped."""
@@ -103,7 +113,7 @@ class EventRecorder:
             uid = event.involved_object.uid
             yield Create(event, operation=operation(self._identity, uid, "told", event.reason))
 
-    def answered(self, request: Any, answer: Any) -> None:
+    def answered(self, request: Question, answer: Reply) -> None:
         """Drop an event that was accepted or refused. After any other answer it is tried again."""
         if not isinstance(request, Create) or not isinstance(request.object, Event):
             return

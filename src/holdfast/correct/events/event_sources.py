@@ -22,7 +22,7 @@ from holdfast.model.meta import Condition, ConditionStatus
 # A workload that was just created is not expected to be available yet.
 YOUNG = timedelta(minutes=1)
 _WORD = "OperatorsWord"
-_FORCED = (Cause.PREEMPTION.value, Cause.REPAIR.value)
+_FORCED = (Cause.PREEMPTION.value, Cause.REPAIR.value, Cause.RECLAIM.value)
 _REPAIR = f"system:{Actor.REPAIR.value}"
 
 

@@ -15,16 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.correct.controller import View
 from holdfast.correct.events.event_sources import Occurrence
+from holdfast.correct.remembered import Notes
 from holdfast.model.jobs import finished_condition
-from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.node import GONE, Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
 from holdfast.model.time import Instant, rfc3339, wall_ms
+from holdfast.observe.snapshot import Snapshot
 
 # Work may take minutes to stop, and finalizers of users longer.
 HELD_AFTER_MS = 600_000
@@ -33,7 +34,6 @@ BEHIND_AFTER_MS = 300_000
 BEHIND_MAX = 10_000
 
 _OUT = (State.UNKNOWN, State.FAILED, State.STOPPING, State.SUCCEEDED)
-GONE = (NodePhase.FENCED, NodePhase.LOST)
 # Who removes which finalizer, for messages.
 _HOLDERS = {
     "holdfast.dev/replicas": "controller:workload, when all replicas are gone",
@@ -43,14 +43,18 @@ _HOLDERS = {
 }
 
 
+def _generations(view: Snapshot) -> set[tuple[str, int]]:
+    return {(it.metadata.uid, it.metadata.generation) for it in view.all("workloads")}
+
+
 class Scans:
     """See the module's docstring."""
 
     def __init__(self) -> None:
         # Since when a workload's status has been behind its spec, by uid and generation.
-        self._behind_ms: dict[tuple[str, int], int] = {}
+        self.behind_ms: Notes[tuple[str, int], int] = Notes(_generations)
 
-    def of(self, view: View, obj: Object, now: Instant) -> Iterable[Occurrence]:
+    def of(self, view: Snapshot, obj: Object, now: Instant) -> Iterable[Occurrence]:
         """What is overdue about an object."""
         yield from _held(obj, now)
         match obj:
@@ -72,11 +76,11 @@ class Scans:
         if status.observed_generation < metadata.generation:
             old.insert(0, "status")
         if not old or metadata.deletion_timestamp is not None:
-            self._behind_ms.pop(key, None)
+            self.behind_ms.pop(key, None)
             return
-        if len(self._behind_ms) >= BEHIND_MAX:
-            self._behind_ms.clear()
-        since_ms = self._behind_ms.setdefault(key, now.monotonic_ms)
+        if len(self.behind_ms) >= BEHIND_MAX:
+            self.behind_ms.clear()
+        since_ms = self.behind_ms.setdefault(key, now.monotonic_ms)
         if now.monotonic_ms - since_ms < BEHIND_AFTER_MS:
             return
         message = f"{', '.join(old)} of an older spec than generation {metadata.generation}"
@@ -100,7 +104,7 @@ def _held(obj: Object, now: Instant) -> Iterable[Occurrence]:
     yield Occurrence("StillHeld", message, True, stamp=since.isoformat())
 
 
-def _waits_for_word(view: View, replica: Replica) -> Iterable[Occurrence]:
+def _waits_for_word(view: Snapshot, replica: Replica) -> Iterable[Occurrence]:
     """No fence proves the end of `keep` work; on a lost machine no agent does either."""
     binding, state = replica.status.binding, replica.status.state
     keeps = replica.spec.template.on_disconnect is OnDisconnect.KEEP

@@ -29,9 +29,7 @@ from holdfast.correct.controller import (
     BY_WORKLOAD,
     Controller,
     ReconcilePlan,
-    View,
     operation,
-    sooner,
 )
 from holdfast.correct.events.event_recorder import EventRecorder, event_of
 from holdfast.correct.garbage.event_retention import EVENTS, EventsByAge
@@ -47,25 +45,26 @@ from holdfast.correct.garbage.ownership import (
     owners_of,
 )
 from holdfast.correct.pacing import MonotonicWaits, RateLimiter, held_left_ms
-from holdfast.model.kinds.access import Token
+from holdfast.correct.remembered import Notes, uids_of
+from holdfast.model.charging import is_active
+from holdfast.model.kinds.access import TOKEN_RETENTION, Token
 from holdfast.model.kinds.event import Event
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.reservation import Reservation, ReservationPhase
+from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.tenant import Tenant
-from holdfast.model.lifecycle import State
-from holdfast.model.meta import Object
+from holdfast.model.lifecycle import Actor, State
+from holdfast.model.machine import Question, Reply
+from holdfast.model.meta import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Object
+from holdfast.model.placement.gang import runs
 from holdfast.model.registry import kind_of
-from holdfast.model.requests import Accepted, DropReservation, Remove, Term, Update
-from holdfast.model.time import Instant, timestamp, wall_ms
+from holdfast.model.requests import Accepted, DropReservation, Remove, Request, Term, Update
+from holdfast.model.time import Instant, sooner, timestamp, wall_ms
 from holdfast.observe.cache import Key, ObjectChange
-
-FOREGROUND_FINALIZER = "foregroundDeletion"
-ORPHAN_FINALIZER = "orphan"
+from holdfast.observe.snapshot import Snapshot
 
 # Deadlines are on the authority's wall clock, which acts two seconds late itself. controller:repair
 # acts earlier, since it can also name the replica that loses its reservation.
 LATE_MS = 6_000
-USED_TOKEN_KEPT_MS = 3_600_000
 UNTOLD_PAUSE_MS = 1_000
 PACED_PAUSE_MS = 1_000
 DEPENDENTS_PER_PLAN_MAX = 64
@@ -75,7 +74,6 @@ TELLER = "controller:garbage"
 TOLD: Key = ("", "told")
 # The kinds that are removed by age.
 _TIMED = ("events", "reservations", "tokens")
-_ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 
 
 def key_for(obj: Object) -> Key:
@@ -86,23 +84,30 @@ def key_for(obj: Object) -> Key:
 class GarbageController(Controller):
     """See the module's docstring."""
 
-    name = "garbage"
+    actor = Actor.GARBAGE
     follows = FOLLOWED
     indexes = (BY_WORKLOAD, *OWNED, *EventsByAge.indexes)
 
     def __init__(self) -> None:
         self._pace = RateLimiter(ACTS_PER_S, ACTS_BURST)
-        self._waits = MonotonicWaits()
+        self._waits = MonotonicWaits(uids_of(*_TIMED))
         self._events = EventsByAge(self._waits)
         self._contents = TenantContents(self.identity)
         self._recorder = EventRecorder(self.identity)
         # Requested removals by uid, with reason and message of the event to record after each: an
         # answer need not contain the removed object.
-        self._asked: dict[str, tuple[Object, str, str]] = {}
+        self._asked: Notes[str, tuple[Object, str, str]] = Notes()
+        self.remembers = (
+            self._pace,
+            self._waits,
+            self._events.rests_ms,
+            self._recorder,
+            self._asked,
+        )
 
     # Keys ----------------------------------------------------------------------------------------
 
-    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: Snapshot) -> Iterable[Key]:
         """A removed object concerns its dependents and the owners that wait for it; any other
         change concerns the object itself."""
         obj: Any = change.object
@@ -119,11 +124,8 @@ class GarbageController(Controller):
         keys += [key_for(it) for it in owners_of(view, owned) if is_dying(it)]
         return [*keys, key_for(obj)] if _may_concern(obj) or change.after is None else keys
 
-    def all_keys(self, view: View) -> Iterable[Key]:
+    def all_keys(self, view: Snapshot) -> Iterable[Key]:
         """All objects that may be a leak, also replicas whose workload is gone."""
-        self._asked.clear()
-        there = (it for plural in _TIMED for it in view.all(plural))
-        self._waits.forget_all_but({it.metadata.uid for it in there})
         keys = [TOLD] if self._recorder.is_left else []
         for plural in self.follows:
             for obj in view.all(plural):
@@ -137,7 +139,7 @@ class GarbageController(Controller):
         return dict.fromkeys(keys)
 
     def answered(
-        self, request: Any, to: str, answer: Any, sent_ms: int, now: Instant
+        self, request: Question, to: str, answer: Reply, sent_ms: int, now: Instant
     ) -> Iterable[Key]:
         """Record an event for each removal, once it is accepted."""
         self._recorder.answered(request, answer)
@@ -153,7 +155,7 @@ class GarbageController(Controller):
 
     # Decisions -----------------------------------------------------------------------------------
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
+    def reconcile(self, view: Snapshot, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         namespace, rest = key
         if key == TOLD:
             return ReconcilePlan(tuple(self._recorder.requests()))
@@ -171,23 +173,21 @@ class GarbageController(Controller):
             return ReconcilePlan(wake_after_ms=UNTOLD_PAUSE_MS)
         owners = obj.metadata.owner_references
         is_ownerless = bool(owners) and not any(is_there(view, obj, it) for it in owners)
+        if isinstance(obj, Reservation) and not is_ownerless and _is_record(obj):
+            return ReconcilePlan()
         wait_ms = 0 if is_ownerless else _over_in_ms(obj, self._waits, now)
         if wait_ms is None or wait_ms > 0:
             return ReconcilePlan(wake_after_ms=wait_ms)
-        if (
-            isinstance(obj, Reservation)
-            and obj.status.phase in _ACTIVE
-            and _is_waited_for(view, obj)
-        ):
+        if isinstance(obj, Reservation) and is_active(obj) and _is_waited_for(view, obj):
             return ReconcilePlan(wake_after_ms=UNTOLD_PAUSE_MS)
         if not self._pace.takes(now):
             return ReconcilePlan(wake_after_ms=PACED_PAUSE_MS)
         return ReconcilePlan((self._collect(obj, is_ownerless, term),))
 
-    def _collect(self, obj: Object, is_ownerless: bool, term: Term) -> Any:
+    def _collect(self, obj: Object, is_ownerless: bool, term: Term) -> Request:
         """Remove an object. An ended reservation or token needs no event."""
         uid = obj.metadata.uid
-        if isinstance(obj, Reservation) and obj.status.phase in _ACTIVE:
+        if isinstance(obj, Reservation) and is_active(obj):
             reason = "Ownerless" if is_ownerless else "Expired"
             owner = f"{obj.spec.owner.kind} {obj.spec.owner.name}"
             self._asked[uid] = obj, reason, f"released; it was held for {owner} ({obj.spec.intent})"
@@ -198,7 +198,7 @@ class GarbageController(Controller):
             self._asked[uid] = obj, "Collected", f"its owner is gone: {owners}"
         return _removal(obj)
 
-    def _finalize(self, view: View, obj: Object) -> ReconcilePlan:
+    def _finalize(self, view: Snapshot, obj: Object) -> ReconcilePlan:
         """Remove or orphan the dependents of an object in deletion, then remove its finalizer."""
         finalizers = obj.metadata.finalizers
         if FOREGROUND_FINALIZER in finalizers:
@@ -245,7 +245,12 @@ def _may_concern(obj: Object) -> bool:
     return is_dying(obj)
 
 
-def _is_waited_for(view: View, held: Reservation) -> bool:
+def _is_record(held: Reservation) -> bool:
+    """Whether it is the record of a gang that runs, and holds nothing any more by itself."""
+    return not is_active(held) and runs(held, held.spec.owner.uid)
+
+
+def _is_waited_for(view: Snapshot, held: Reservation) -> bool:
     """Whether a replica is Reserved by it: then controller:repair releases it."""
     named = (view.get("replicas", held.namespace, it.replica) for it in held.status.claims)
     return any(
@@ -263,7 +268,7 @@ def _over_in_ms(obj: Object, waits: MonotonicWaits, now: Instant) -> int | None:
             expires, used = obj.spec.expires, obj.status.used_at
             left_ms = wall_ms(expires) + LATE_MS - now.wall_ms if expires is not None else None
             if obj.spec.single_use and used is not None:
-                kept_ms, uid = USED_TOKEN_KEPT_MS + LATE_MS, obj.metadata.uid
+                kept_ms, uid = TOKEN_RETENTION.kept_ms + LATE_MS, obj.metadata.uid
                 used_ms = waits.left_ms(uid, "used", used, kept_ms, now, credit=True)
                 left_ms = sooner(left_ms, used_ms)
             return max(0, left_ms) if left_ms is not None else None

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.correct.controller import Index, ReconcilePlan, View
+from holdfast.correct.controller import (
+    ReconcilePlan,
+)
 from holdfast.correct.pacing import MonotonicWaits
-from holdfast.model.kinds.event import Event
+from holdfast.correct.remembered import Notes
+from holdfast.model.kinds.event import EVENT_RETENTION, Event
 from holdfast.model.requests import Remove
 from holdfast.model.time import Instant, timestamp, wall_ms
+from holdfast.observe.indexer import Index
+from holdfast.observe.snapshot import Snapshot
 
 EVENTS = "events"
-EVENT_KEPT_MS = 3_600_000
-EVENTS_PER_TENANT_MAX = 1_000
+EVENT_KEPT_MS = EVENT_RETENTION.kept_ms
+EVENTS_PER_TENANT_MAX = EVENT_RETENTION.per_tenant_max
 # What is older than this is not recorded, so older events are safe to remove.
 TELL_WITHIN_MS = 600_000
 REMOVALS_PER_PLAN_MAX = 64
@@ -44,17 +49,17 @@ class EventsByAge:
 
     def __init__(self, waits: MonotonicWaits) -> None:
         self._waits = waits
-        # Until when a namespace without old events is not scanned.
-        self._rests_ms: dict[str, int] = {}
+        # Until when a namespace without old events is not scanned, or until the next resync.
+        self.rests_ms: Notes[str, int] = Notes()
 
-    def reconcile(self, view: View, namespace: str, now: Instant) -> ReconcilePlan:
+    def reconcile(self, view: Snapshot, namespace: str, now: Instant) -> ReconcilePlan:
         """Remove the expired events of a namespace."""
-        rest_ms = self._rests_ms.get(namespace, 0) - now.monotonic_ms
+        rest_ms = self.rests_ms.get(namespace, 0) - now.monotonic_ms
         if rest_ms > 0:
             return ReconcilePlan(wake_after_ms=rest_ms)
         events: list[Event] = sorted(view.found(BY_NAMESPACE, namespace), key=last_ms)
         if not events:
-            self._rests_ms.pop(namespace, None)
+            self.rests_ms.pop(namespace, None)
             return ReconcilePlan()
         surplus = len(events) - EVENTS_PER_TENANT_MAX
         old = [
@@ -64,7 +69,7 @@ class EventsByAge:
         ]
         if old:
             return ReconcilePlan(tuple(_removal(it) for it in old[:REMOVALS_PER_PLAN_MAX]))
-        self._rests_ms[namespace] = now.monotonic_ms + REST_MS
+        self.rests_ms[namespace] = now.monotonic_ms + REST_MS
         kept_ms = TELL_WITHIN_MS if surplus > 0 else EVENT_KEPT_MS
         oldest_ms = max(self._age_ms(event, now) for event in events)
         return ReconcilePlan(wake_after_ms=max(REST_MS, kept_ms - oldest_ms + 1))

@@ -7,18 +7,31 @@ count as existing, so that nothing is removed for lack of knowledge.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import BY_WORKLOAD, Index, ReconcilePlan, View, operation
+from holdfast.correct.controller import (
+    BY_WORKLOAD,
+    ReconcilePlan,
+    operation,
+)
 from holdfast.model.errors import Missing
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.tenant import CONTENTS, Tenant, TenantPhase
+from holdfast.model.kinds.tenant import Tenant, TenantPhase
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.meta import Condition, ConditionStatus, Object, OwnerReference, with_condition
-from holdfast.model.registry import Kind, kind_named, kind_of
-from holdfast.model.requests import Remove, Update
+from holdfast.model.meta import (
+    CONTENTS_FINALIZER,
+    Condition,
+    ConditionStatus,
+    Object,
+    OwnerReference,
+    with_condition,
+)
+from holdfast.model.registry import CONTENTS, kind_named, kind_of
+from holdfast.model.requests import Remove, Request, Update
+from holdfast.observe.indexer import Index
+from holdfast.observe.snapshot import Snapshot
 
 FOLLOWED = ("tenants", "replicas", *CONTENTS)
 
@@ -44,7 +57,7 @@ def _kind_of(owner: OwnerReference) -> Kind | None:
     return kind if kind.plural in FOLLOWED else None
 
 
-def _owner(view: View, obj: Object, owner: OwnerReference) -> Object | None:
+def _owner(view: Snapshot, obj: Object, owner: OwnerReference) -> Object | None:
     """An owner in the cache."""
     kind = _kind_of(owner)
     if kind is None:
@@ -54,17 +67,17 @@ def _owner(view: View, obj: Object, owner: OwnerReference) -> Object | None:
     return found if found is not None and found.metadata.uid == owner.uid else None
 
 
-def is_there(view: View, obj: Object, owner: OwnerReference) -> bool:
+def is_there(view: Snapshot, obj: Object, owner: OwnerReference) -> bool:
     """Whether an owner exists; owners of kinds that are not cached count as existing."""
     return _kind_of(owner) is None or _owner(view, obj, owner) is not None
 
 
-def owners_of(view: View, obj: Object) -> Iterable[Object]:
+def owners_of(view: Snapshot, obj: Object) -> Iterable[Object]:
     found = (_owner(view, obj, it) for it in obj.metadata.owner_references)
     return [it for it in found if it is not None]
 
 
-def owned_by(view: View, obj: Object) -> Iterable[Object]:
+def owned_by(view: Snapshot, obj: Object) -> Iterable[Object]:
     """All objects with an owner reference to it, except replicas.
 
     The owner of a namespaced object is in the same namespace. An object in another namespace that
@@ -78,7 +91,7 @@ def owned_by(view: View, obj: Object) -> Iterable[Object]:
                 yield found
 
 
-def has_replicas(view: View, obj: Object) -> bool:
+def has_replicas(view: Snapshot, obj: Object) -> bool:
     if not isinstance(obj, Workload):
         return False
     uid, named = obj.metadata.uid, f"{obj.namespace}/{obj.name}"
@@ -97,7 +110,6 @@ def blocks(obj: Object, owner: Object) -> bool:
 # the kinds that are left, not their numbers, so that it changes only when that matters to a user
 # who waits. The ledger proves, in the transaction that removes the finalizer, that nothing is left.
 
-CONTENTS_FINALIZER = "holdfast.dev/contents"
 REMOVALS_PER_PLAN_MAX = 64
 
 
@@ -107,7 +119,7 @@ class TenantContents:
     def __init__(self, identity: str) -> None:
         self._identity = identity
 
-    def reconcile(self, view: View, tenant: Tenant) -> ReconcilePlan:
+    def reconcile(self, view: Snapshot, tenant: Tenant) -> ReconcilePlan:
         """The next step of the deletion of a tenant."""
         if tenant.metadata.deletion_timestamp is None:
             return ReconcilePlan()
@@ -116,7 +128,7 @@ class TenantContents:
             found = [it for it in view.all(plural) if it.namespace == tenant.name]
             if found:
                 left[plural] = found
-        requests: list[Any] = list(self._status_updates(tenant, left))
+        requests: list[Request] = list(self._status_updates(tenant, left))
         if not left and CONTENTS_FINALIZER in tenant.metadata.finalizers:
             # Both would rest on the same version, and users wait for the finalizer.
             return ReconcilePlan((self._without_finalizer(tenant),))

@@ -17,8 +17,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.correct.controller import BY_WORKLOAD, ReconcilePlan, View, operation, sooner
+from holdfast.correct.controller import (
+    BY_WORKLOAD,
+    ReconcilePlan,
+    operation,
+)
 from holdfast.correct.pacing import Cooldowns, MonotonicWaits
+from holdfast.correct.remembered import Notes, Remembered, uids_of
 from holdfast.correct.workload.endings import ending
 from holdfast.correct.workload.replica_creation import FURTHER, IDENTITY, is_of
 from holdfast.model.indexes import Indexes, parse
@@ -28,7 +33,8 @@ from holdfast.model.kinds.workload import FailureAction, Job, JobStatus, Workloa
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Condition, ConditionStatus, with_condition
 from holdfast.model.requests import Remove, Update
-from holdfast.model.time import Instant, rfc3339, timestamp, wall_ms
+from holdfast.model.time import Instant, rfc3339, sooner, timestamp, wall_ms
+from holdfast.observe.snapshot import Snapshot
 
 # What a job's replicas and its account say together: what is complete, and what has failed.
 #
@@ -163,7 +169,7 @@ REFUSED_PAUSE_MS = 5_000
 TTL, DEADLINE = "ttl", "deadline"
 
 
-def replicas_of(view: View, job: Workload) -> list[Replica]:
+def replicas_of(view: Snapshot, job: Workload) -> list[Replica]:
     """The replicas of this job, and not of an earlier one with its name."""
     named: list[Replica] = view.found(BY_WORKLOAD, f"{job.namespace}/{job.name}")
     return [it for it in named if is_of(it, job)]
@@ -174,15 +180,10 @@ class JobAccounts:
 
     def __init__(self) -> None:
         self._rests = Cooldowns()
-        self._waits = MonotonicWaits()
+        self._waits = MonotonicWaits(uids_of("workloads"))
         # When the last write of each job's account was requested, by its uid.
-        self._written_ms: dict[str, int] = {}
-
-    def forget_all_but(self, uids: set[str]) -> None:
-        """Forget jobs that are gone, and end the pauses of all others."""
-        self._rests.clear()
-        self._waits.forget_all_but(uids)
-        self._written_ms = {uid: ms for uid, ms in self._written_ms.items() if uid in uids}
+        self._written_ms: Notes[str, int] = Notes(uids_of("workloads"))
+        self.remembers: tuple[Remembered, ...] = (self._rests, self._waits, self._written_ms)
 
     def late_in_ms(self, job: Workload, now: Instant) -> int | None:
         """The time until the deadline of a job, if it has one."""
@@ -192,7 +193,7 @@ class JobAccounts:
         uid, within_ms = job.metadata.uid, within_s * 1_000
         return self._waits.left_ms(uid, DEADLINE, begun, within_ms, now, credit=True)
 
-    def reconcile(self, view: View, job: Workload, now: Instant) -> ReconcilePlan:
+    def reconcile(self, view: Snapshot, job: Workload, now: Instant) -> ReconcilePlan:
         """Write the account when it has changed, and remove a job that ended long enough ago."""
         over = finished_condition(job)
         ttl_s = job.spec.job.ttl_seconds_after_finished

@@ -22,20 +22,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import Index, ReconcilePlan, View, operation
+from holdfast.correct.controller import (
+    ReconcilePlan,
+    operation,
+)
+from holdfast.correct.remembered import Notes, Remembered
 from holdfast.correct.workload.replica_creation import IDENTITY
 from holdfast.model.cron import Zone, last_fire, next_fire, parse
 from holdfast.model.errors import unreachable
 from holdfast.model.jobs import cron_of, finished_condition, last_run, run_of, scheduled_at
 from holdfast.model.kinds.workload import Concurrency, Cron, CronStatus, MissedRuns, Workload
+from holdfast.model.machine import Reply
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Create, Remove, Update
+from holdfast.model.requests import Create, Remove, Request, Update
 from holdfast.model.time import Instant, timestamp, wall_ms
 from holdfast.observe.cache import Key
+from holdfast.observe.indexer import Index
+from holdfast.observe.snapshot import Snapshot
 
 # The offset of local time from UTC in a zone; None for an unknown zone.
 Zones = Callable[[str], Zone | None]
@@ -77,14 +83,12 @@ class CronRuns:
 
     def __init__(self, zones: Zones) -> None:
         self._zones = zones
-        # Why the last run of each cron job was not accepted.
-        self._refused: dict[Key, str] = {}
+        # Why the last run of each cron job was not accepted. After a resync, each comes back with
+        # the next refused run.
+        self._refused: Notes[Key, str] = Notes()
+        self.remembers: tuple[Remembered, ...] = (self._refused,)
 
-    def forget_refusals(self) -> None:
-        """Forget all refusals; each comes back with the next refused run."""
-        self._refused.clear()
-
-    def answered(self, run: Workload, answer: Any) -> None:
+    def answered(self, run: Workload, answer: Reply) -> None:
         """Note the outcome of a run's creation. The next reconcile writes it to the status."""
         owner = cron_of(run)
         if owner is None:
@@ -100,12 +104,12 @@ class CronRuns:
             self._refused.pop(key, None)
 
     @staticmethod
-    def removals(view: View, cron: Workload) -> list[Remove]:
+    def removals(view: Snapshot, cron: Workload) -> list[Remove]:
         """The removal of all runs of a cron job in deletion; it stays until they are gone."""
         left = [it for it in runs_of(view, cron) if it.metadata.deletion_timestamp is None]
         return [_removal(run, "orphan") for run in left]
 
-    def reconcile(self, view: View, cron: Workload, now: Instant) -> ReconcilePlan:
+    def reconcile(self, view: Snapshot, cron: Workload, now: Instant) -> ReconcilePlan:
         """Start the run that is due, and remove old runs."""
         stated = cron.spec.cron
         if stated is None:
@@ -128,8 +132,8 @@ class CronRuns:
                 # is written beside it.
                 trouble = self._refused.get((cron.namespace, cron.name), before.trouble)
                 status = msgspec.structs.replace(before, trouble=trouble)
-                requests = (*_updates(cron, status), _creation(cron, due))
-                return ReconcilePlan(requests, wake_after_ms=_until(coming, now))
+                started: list[Request] = [*_updates(cron, status), _creation(cron, due)]
+                return ReconcilePlan(tuple(started), wake_after_ms=_until(coming, now))
             before = msgspec.structs.replace(before, last_skipped=due, skipped_because=because)
         status = msgspec.structs.replace(
             before,
@@ -137,12 +141,16 @@ class CronRuns:
             active=tuple(it.name for it in active[:RUNS_SHOWN_MAX]),
             trouble=self._refused.get((cron.namespace, cron.name), ""),
         )
-        requests = *_updates(cron, status), *_outdated(stated, runs), *_replaced(stated, active)
+        requests: list[Request] = [
+            *_updates(cron, status),
+            *_outdated(stated, runs),
+            *_replaced(stated, active),
+        ]
         # After a restart of the schedule, the change in the cache queues the next reconcile.
-        return ReconcilePlan(requests, wake_after_ms=_until(coming, now))
+        return ReconcilePlan(tuple(requests), wake_after_ms=_until(coming, now))
 
 
-def runs_of(view: View, cron: Workload) -> list[Workload]:
+def runs_of(view: Snapshot, cron: Workload) -> list[Workload]:
     """All runs of this cron job, and not of an earlier one with its name; the oldest first."""
     named: list[Workload] = view.found(BY_CRON, f"{cron.namespace}/{cron.name}")
     owners = [(cron_of(it), it) for it in named]

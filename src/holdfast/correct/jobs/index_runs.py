@@ -17,11 +17,14 @@ those whose result is not in the account yet.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, ReconcilePlan, View, sooner
+from holdfast.correct.controller import (
+    REQUESTS_PER_PLAN_MAX,
+    ReconcilePlan,
+)
 from holdfast.correct.jobs.account import FAILURES_ANNOTATION, JobTally, replicas_of, tally, verdict
 from holdfast.correct.pacing import Cooldowns
+from holdfast.correct.remembered import Notes, Remembered, uids_of
 from holdfast.correct.workload.endings import ENDINGS_ANNOTATION, endings
 from holdfast.correct.workload.replica_creation import (
     FURTHER,
@@ -36,9 +39,10 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.placement.vacancy import vacates
-from holdfast.model.requests import Create, Remove, Term
-from holdfast.model.time import Instant, wall_ms
+from holdfast.model.requests import Create, Remove, Request, Term
+from holdfast.model.time import Instant, sooner, wall_ms
 from holdfast.observe.cache import Key
+from holdfast.observe.snapshot import Snapshot
 
 # A job never has more replicas than this at once, whatever its parallelism: each may be a part of
 # the text that lists the complete indexes.
@@ -54,19 +58,15 @@ class JobReplicas:
         self._creation = creation
         self._rests = Cooldowns()
         # Jobs whose tenant has no room for released replicas.
-        self._tight: set[str] = set()
-
-    def forget_all_but(self, uids: set[str]) -> None:
-        """Forget jobs that are gone, and end the pauses of all others."""
-        self._rests.clear()
-        self._tight &= uids
+        self._tight: Notes[str, None] = Notes(uids_of("workloads"))
+        self.remembers: tuple[Remembered, ...] = (self._rests, self._tight)
 
     def has_no_room(self, uid: str) -> None:
         """Note that the tenant of this job is at its limit of replicas."""
-        self._tight.add(uid)
+        self._tight[uid] = None
 
     def run(
-        self, view: View, job: Workload, key: Key, term: Term, now: Instant, *, is_late: bool
+        self, view: Snapshot, job: Workload, key: Key, term: Term, now: Instant, *, is_late: bool
     ) -> ReconcilePlan:
         """The plan for the replicas of a job. `is_late`: its deadline has passed."""
         left_ms = self._rests.left_ms(key, now)
@@ -87,7 +87,7 @@ class JobReplicas:
 
     def _go_on(self, job: Workload, counted: JobTally, term: Term, now: Instant) -> ReconcilePlan:
         """Stop surplus replicas, remove old ones, and create as many as may run besides."""
-        requests: list[Any] = []
+        requests: list[Request] = []
         released: list[Replica] = []
         retries: list[int] = []
         wake_ms: int | None = None
@@ -139,7 +139,7 @@ class JobReplicas:
 
     def _stop_rest(
         self, job: Workload, mine: list[Replica], cause: Cause, term: Term
-    ) -> Iterator[Any]:
+    ) -> Iterator[Request]:
         """Stop the remaining replicas of a job that has ended."""
         for replica in mine:
             if replica.status.state is not State.RELEASED:
@@ -166,7 +166,7 @@ def _first(ordinals: Iterator[int], count: int) -> Iterator[int]:
         yield ordinal
 
 
-def _tidy(lives: list[Replica], is_complete: bool, term: Term) -> Iterator[Any]:
+def _tidy(lives: list[Replica], is_complete: bool, term: Term) -> Iterator[Request]:
     """Stop surplus replicas of one index, and remove all but the last two that failed."""
     alive = [it for it in lives if it.status.state in FURTHER]
     keep = max(alive, key=worth, default=None) if not is_complete else None
@@ -180,7 +180,7 @@ def _tidy(lives: list[Replica], is_complete: bool, term: Term) -> Iterator[Any]:
             yield removal(replica)
 
 
-def _surplus(counted: JobTally, count: int, term: Term) -> Iterator[Any]:
+def _surplus(counted: JobTally, count: int, term: Term) -> Iterator[Request]:
     """Stop `count` replicas: those with the least progress first, the highest indexes first."""
     if count <= 0:
         return

@@ -12,6 +12,9 @@ servers, controller:repair acts on the fence, and controller:workload replaces r
     Fenced   --silent for long-->                 Lost
     Fenced, Lost --its agent registers-->         Ready     a new incarnation; done by the commit
 
+Where most of a zone is silent at once, the observers are rather at fault: `disruption_limits.py`
+says for how long the zone is held back, and what gives it up.
+
 All times are on this controller's own monotonic clock and are forgotten with its term: a new term
 restarts the observation and the countdown of each fence. A node without any heartbeat counts as
 silent from when it was first seen here, also one that an operator created and no agent registered:
@@ -27,22 +30,25 @@ from holdfast.correct.controller import (
     BY_NODE,
     Controller,
     ReconcilePlan,
-    View,
     key_of,
     operation,
     step_id,
-    target,
 )
-from holdfast.correct.nodes.disruption_limits import DisruptionLimits, zone_of
+from holdfast.correct.nodes.disruption_limits import DisruptionLimits, zone_of, zone_wait_ms
 from holdfast.correct.nodes.silence import NodeSilence
+from holdfast.correct.remembered import Notes, names_of, uids_of
 from holdfast.model.fence import FenceTiming, fence_wait_ms
 from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, exchange_every_ms
 from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.override import Override
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.lifecycle import State
-from holdfast.model.requests import Accepted, JudgeNode, Move, NodeAction, Term
+from holdfast.model.lifecycle import Actor, State
+from holdfast.model.machine import Question, Reply
+from holdfast.model.overrides import zone_approval
+from holdfast.model.requests import Accepted, JudgeNode, Move, NodeAction, Term, target
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Key, ObjectChange
+from holdfast.observe.snapshot import Snapshot
 
 SUSPECT_AFTER_PERIODS = 2
 # Three and a half.
@@ -63,42 +69,49 @@ _MARKED = (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)
 class NodesController(Controller):
     """See the module's docstring. `limits.held` says which zones are held back, and why."""
 
-    name = "nodes"
-    follows = ("nodes", "replicas")
+    actor = Actor.NODES
+    follows = ("nodes", "replicas", "overrides")
     indexes = (BY_NODE,)
 
     def __init__(self) -> None:
-        self.limits = DisruptionLimits()
-        self._begin(0)
-
-    def _begin(self, epoch: int) -> None:
-        """Forget all observations of an earlier term."""
-        self._epoch = epoch
-        self.silence = NodeSilence()
+        self.limits, self.silence = DisruptionLimits(), NodeSilence()
         # When a node was first seen in its present life, by name; when its mark was, and when it
         # was seen fenced, by uid.
-        self._known: dict[str, tuple[str, int, int]] = {}
-        self._marked: dict[str, tuple[int, int]] = {}
-        self._fenced_ms: dict[str, int] = {}
+        self._known: Notes[str, tuple[str, int, int]] = Notes(names_of("nodes"))
+        self._marked: Notes[str, tuple[int, int]] = Notes(uids_of("nodes"))
+        self._fenced_ms: Notes[str, int] = Notes(uids_of("nodes"))
         # Nodes whose phase a heartbeat may change.
-        self._doubted: set[str] = set()
-        # When the servers were last asked for heartbeats, and how often they are asked.
-        self._asked_ms, self._ask_every_ms = 0, exchange_every_ms(FenceTiming())
-        self._weighed: dict[str, tuple[int, str]] = {}
+        self._doubted: Notes[str, None] = Notes(names_of("nodes"))
+        # When the servers were last asked for heartbeats, and how often they are asked, by LISTEN.
+        self._asked_ms: Notes[Key, tuple[int, int]] = Notes(lambda _view: (LISTEN,))
+        # Why nothing may be marked in a zone, and as of when.
+        self._weighed: Notes[str, tuple[int, str]] = Notes()
+        self.remembers = (
+            self.limits,
+            self.silence,
+            self._known,
+            self._marked,
+            self._fenced_ms,
+            self._doubted,
+            self._asked_ms,
+            self._weighed,
+        )
 
-    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
-        """A replica concerns the node it is bound to."""
+    def keys_of(self, change: ObjectChange, view: Snapshot) -> Iterable[Key]:
+        """A replica concerns the node it is bound to. Overrides are read when a zone is weighed."""
         obj: Any = change.object
+        if isinstance(obj, Override):
+            return ()
         if not isinstance(obj, Replica):
             return (key_of(obj),)
         binding = obj.status.binding
         return (("", binding.node),) if binding is not None else ()
 
-    def all_keys(self, view: View) -> Iterable[Key]:
+    def all_keys(self, view: Snapshot) -> Iterable[Key]:
         return [LISTEN, *(key_of(node) for node in view.all("nodes"))]
 
     def answered(
-        self, request: Any, to: str, answer: Any, sent_ms: int, now: Instant
+        self, request: Question, to: str, answer: Reply, sent_ms: int, now: Instant
     ) -> Iterable[Key]:
         """Take a server's heartbeats, and note a committed mark."""
         now_ms = now.monotonic_ms
@@ -114,20 +127,18 @@ class NodesController(Controller):
                         self._sees_mark(node, now_ms)
         return ()
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
-        if term.epoch != self._epoch:
-            self._begin(term.epoch)
+    def reconcile(self, view: Snapshot, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         if key == LISTEN:
             return self._listen(view, now)
         node: Node | None = view.get("nodes", *key)
-        self._doubted.discard(key[1])
+        self._doubted.pop(key[1], None)
         if node is None:
             uid = self._known.pop(key[1], ("", 0, 0))[0]
             self._marked.pop(uid, None)
             self._fenced_ms.pop(uid, None)
             return ReconcilePlan()
         if node.status.phase is not NodePhase.READY:
-            self._doubted.add(node.name)
+            self._doubted[node.name] = None
         now_ms = now.monotonic_ms
         self._knows(node, now_ms)
         self._sees_mark(node, now_ms)
@@ -135,21 +146,23 @@ class NodesController(Controller):
         moves = tuple(self._unknown(view, node, term))
         if timing is None:
             return ReconcilePlan(moves, wake_after_ms=HELD_PAUSE_MS)
-        action, wait_ms = self._due(view, node, timing, now_ms)
+        action, wait_ms = self._due(view, node, timing, now)
         if action is None:
             return ReconcilePlan(moves, wake_after_ms=wait_ms)
         return ReconcilePlan(
             (self._judge(node, action, term, timing), *moves), wake_after_ms=HELD_PAUSE_MS
         )
 
-    def _listen(self, view: View, now: Instant) -> ReconcilePlan:
-        """Ask all servers, and forget nodes that are gone."""
-        self.silence.forget_all_but({node.name for node in view.all("nodes")})
-        for zone in list(self.limits.held):
-            self._weigh(view, zone, now.monotonic_ms)
+    def _listen(self, view: Snapshot, now: Instant) -> ReconcilePlan:
+        """Ask all servers, and weigh the zones with nodes whose phase is in doubt."""
+        if not self.silence.is_listening(now.monotonic_ms):
+            self.limits.forget_waits()
+        doubted = (view.get("nodes", "", name) for name in sorted(self._doubted))
+        zones = {zone_of(node) for node in doubted if node is not None}
+        self._weigh(view, zones | set(self.limits.held), now)
         timing = self.silence.timing or FenceTiming()
         every_ms = exchange_every_ms(timing)
-        self._asked_ms, self._ask_every_ms = now.monotonic_ms, every_ms
+        self._asked_ms[LISTEN] = now.monotonic_ms, every_ms
         return ReconcilePlan(questions=(HeartbeatQuery(),), wake_after_ms=every_ms)
 
     def _with_asking(self, wait_ms: int, now_ms: int) -> int:
@@ -157,8 +170,8 @@ class NodesController(Controller):
 
         So all nodes are reconciled together, however many there are.
         """
-        since_ms, every_ms = now_ms + wait_ms - self._asked_ms, self._ask_every_ms
-        return wait_ms + -since_ms % every_ms
+        asked_ms, every_ms = self._asked_ms.get(LISTEN, (0, exchange_every_ms(FenceTiming())))
+        return wait_ms + -(now_ms + wait_ms - asked_ms) % every_ms
 
     # Judging -------------------------------------------------------------------------------------
 
@@ -173,9 +186,10 @@ class NodesController(Controller):
             self._marked[uid] = (mark.number, now_ms)
 
     def _due(
-        self, view: View, node: Node, timing: FenceTiming, now_ms: int
+        self, view: Snapshot, node: Node, timing: FenceTiming, now: Instant
     ) -> tuple[NodeAction | None, int]:
         """The action on the node that is due now, or the time until the next check."""
+        now_ms = now.monotonic_ms
         silence_ms = self._silence_ms(node, now_ms)
         suspect_ms = timing.renew_every_ms * SUSPECT_AFTER_PERIODS
         mark_ms = timing.renew_every_ms * MARK_AFTER_HALF_PERIODS // 2
@@ -186,7 +200,7 @@ class NodesController(Controller):
                 # A node is suspected before it is marked: a heartbeat ends the suspicion, and with
                 # it a mark that is still in flight.
                 if silence_ms >= mark_ms and phase is NodePhase.SUSPECT:
-                    return self._limited(view, node, NodeAction.MARK, now_ms), HELD_PAUSE_MS
+                    return self._limited(view, node, NodeAction.MARK, now), HELD_PAUSE_MS
                 if phase is NodePhase.READY:
                     # Also while marks are held back: it must not count as a healthy node.
                     is_due = silence_ms >= suspect_ms
@@ -194,7 +208,7 @@ class NodesController(Controller):
                     return (NodeAction.SUSPECT, 0) if is_due else (None, wait_ms)
                 return (NodeAction.TRUST, 0) if is_heard else (None, HELD_PAUSE_MS)
             case NodePhase.UNKNOWN:
-                return self._fence(view, node, timing, is_heard, now_ms)
+                return self._fence(view, node, timing, is_heard, now)
             case NodePhase.FENCED:
                 fenced_for_ms = now_ms - self._fenced_ms[node.metadata.uid]
                 wait_ms = LOSE_AFTER_MS - min(fenced_for_ms, silence_ms)
@@ -202,14 +216,14 @@ class NodesController(Controller):
         return None, LOSE_AFTER_MS
 
     def _fence(
-        self, view: View, node: Node, timing: FenceTiming, is_heard: bool, now_ms: int
+        self, view: Snapshot, node: Node, timing: FenceTiming, is_heard: bool, now: Instant
     ) -> tuple[NodeAction | None, int]:
         """Clear the mark of a node that sends heartbeats again, or fence it when its time is over.
 
         The fence waits until all its replicas are Unknown: one that is not could never be failed
         once the agent begins a new incarnation.
         """
-        mark = node.status.mark
+        mark, now_ms = node.status.mark, now.monotonic_ms
         if mark is None:
             return None, HELD_PAUSE_MS
         _, seen_ms = self._marked[node.metadata.uid]
@@ -226,33 +240,42 @@ class NodesController(Controller):
             # A server has restarted, and all silence counts from then. The share of silent nodes
             # is unknown before it has listened for that long, so the limit would not hold.
             return None, HELD_PAUSE_MS
-        return self._limited(view, node, NodeAction.FENCE, now_ms), HELD_PAUSE_MS
+        return self._limited(view, node, NodeAction.FENCE, now), HELD_PAUSE_MS
 
     def _limited(
-        self, view: View, node: Node, action: NodeAction, now_ms: int
+        self, view: Snapshot, node: Node, action: NodeAction, now: Instant
     ) -> NodeAction | None:
         """The action, if the limits of the node's zone allow it now."""
-        zone = zone_of(node)
-        if not self.silence.is_listening(now_ms) or self._weigh(view, zone, now_ms):
+        zone, now_ms = zone_of(node), now.monotonic_ms
+        if not self.silence.is_listening(now_ms):
+            self.limits.forget_waits()
+            return None
+        at_ms, reason = self._weighed.get(zone, (now_ms - WEIGH_EVERY_MS, ""))
+        if now_ms - at_ms >= WEIGH_EVERY_MS:
+            self._weigh(view, {zone}, now)
+            reason = self._weighed[zone][1]
+        if reason:
             return None
         step = f"{node.metadata.uid}/{node.status.marks}/{action.value}"
         return action if self.limits.admits(zone, step, now_ms) else None
 
-    def _weigh(self, view: View, zone: str, now_ms: int) -> str:
-        """Why nothing may be marked in a zone, if so; counted at most every WEIGH_EVERY_MS."""
-        at_ms, reason = self._weighed.get(zone, (now_ms - WEIGH_EVERY_MS, ""))
-        if now_ms - at_ms < WEIGH_EVERY_MS:
-            return reason
-        timing = self.silence.timing or FenceTiming()
+    def _weigh(self, view: Snapshot, zones: set[str], now: Instant) -> None:
+        """Weigh again what holds these zones back."""
+        if not zones:
+            return
+        now_ms, timing = now.monotonic_ms, self.silence.timing or FenceTiming()
         silent_ms = timing.renew_every_ms * SUSPECT_AFTER_PERIODS
-        nodes = [
-            (node, self._silence_ms(node, now_ms) >= silent_ms)
-            for node in view.all("nodes")
-            if zone_of(node) == zone
-        ]
-        reason = self.limits.weigh(zone, nodes)
-        self._weighed[zone] = (now_ms, reason)
-        return reason
+        nodes: dict[str, list[tuple[Node, bool]]] = {zone: [] for zone in sorted(zones)}
+        for node in view.all("nodes"):
+            if zone_of(node) in nodes:
+                is_silent = self._silence_ms(node, now_ms) >= silent_ms
+                nodes[zone_of(node)].append((node, is_silent))
+        wait_ms = zone_wait_ms(self.silence.zone_silence_max_ms, self.silence.observers(now_ms))
+        for zone, there in nodes.items():
+            region, _, name = zone.partition("/")
+            approval = zone_approval(view.all("overrides"), region, name, now.wall_ms)
+            reason = self.limits.weigh(zone, there, now_ms, wait_ms=wait_ms, approval=approval)
+            self._weighed[zone] = (now_ms, reason)
 
     def _silence_ms(self, node: Node, now_ms: int) -> int:
         known = self._known.get(node.name)
@@ -279,21 +302,27 @@ class NodesController(Controller):
             NodeAction.FENCE: f"no heartbeat for {waited_ms} ms after its mark was seen",
             NodeAction.LOSE: f"no heartbeat for {LOSE_AFTER_MS} ms after its fence was seen",
         }
+        reason = periods.get(action, "heartbeat received")
+        approval, zone = "", zone_of(node)
+        if action in (NodeAction.MARK, NodeAction.FENCE) and zone in self.limits.given_up:
+            reason = f"{reason}; its zone is given up: {self.limits.given_up[zone]}"
+            approval = self.limits.approvals.get(zone, "")
         return JudgeNode(
             node.name,
             node.metadata.uid,
             action,
             term,
             mark.number if mark is not None else 0,
-            periods.get(action, "heartbeat received"),
+            reason,
             operation(
                 self.identity, node.metadata.uid, node.metadata.resource_version, action.value
             ),
             waited_ms if action is NodeAction.FENCE else None,
             node.metadata.resource_version,
+            approval,
         )
 
-    def _unknown(self, view: View, node: Node, term: Term) -> Iterator[Move]:
+    def _unknown(self, view: Snapshot, node: Node, term: Term) -> Iterator[Move]:
         """The moves to Unknown: the state of work on a marked node is unknown."""
         mark = node.status.mark
         if mark is None or node.status.phase not in _MARKED:

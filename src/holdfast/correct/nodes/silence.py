@@ -23,14 +23,17 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.correct.remembered import Remembered, names_of
 from holdfast.model.fence import FenceTiming, greatest_timing
 from holdfast.model.heartbeat import (
+    ZONE_SILENCE_MAX_MS,
     HeartbeatReport,
     ServerLease,
     ServerReport,
     ServerRoster,
     server_lease_ms,
 )
+from holdfast.observe.snapshot import Snapshot
 
 # A server whose report is older than this may not be listening.
 FRESH_MS = 8_000
@@ -43,9 +46,10 @@ FORGET_MS = 600_000
 class _Server(msgspec.Struct):
     """One server.
 
-    From `blind_until_ms` to `known_until_ms` its received heartbeats are known; `first_ms` is when
-    the server was first known. `seen_ms` is when its lease was first seen in its present form,
-    `shown_ms` when the last read was sent that showed it so.
+    From `blind_until_ms` to `known_until_ms` its received heartbeats are known, `heard` is how many
+    nodes it heard of late, and `first_ms` is when the server was first known. `seen_ms` is when its
+    lease was first seen in its present form, `shown_ms` when the last read was sent that showed it
+    so.
     """
 
     first_ms: int
@@ -53,6 +57,7 @@ class _Server(msgspec.Struct):
     blind_until_ms: int = 0
     known_until_ms: int | None = None
     timing: FenceTiming | None = None
+    heard: int = 0
     lease: ServerLease | None = None
     seen_ms: int = 0
     shown_ms: int = 0
@@ -87,21 +92,27 @@ class _Server(msgspec.Struct):
         return self.shown_ms - self.seen_ms >= lease.duration_ms
 
 
-class NodeSilence:
+class NodeSilence(Remembered):
     """See the module's docstring. Times are readings of the controller's monotonic clock."""
 
     def __init__(self) -> None:
+        self.begin_term()
+
+    def begin_term(self) -> None:
         self._servers: dict[str, _Server] = {}
         self._heard_ms: dict[str, int] = {}
         # When the youngest roster was read from the store, and when the first answer came.
         self._roster_ms: int | None = None
         self._since_ms: int | None = None
+        # For how long a silent zone is held back, as the last answer said.
+        self.zone_silence_max_ms = ZONE_SILENCE_MAX_MS
 
     def take_answer(self, answer: HeartbeatReport, sent_ms: int, now_ms: int) -> list[str]:
         """Process an answer. Returns the nodes with a heartbeat since the last one."""
         if self._since_ms is None:
             # A new controller has to observe for itself, however long others did before.
             self._since_ms = now_ms
+        self.zone_silence_max_ms = answer.zone_silence_max_ms
         if answer.roster is not None:
             self._enrol(answer.roster, sent_ms, now_ms)
         for report in answer.all_words():
@@ -166,7 +177,7 @@ class NodeSilence:
             # Its report holds all heartbeats since it started.
             server.blind_until_ms = since_ms
         server.known_until_ms = known_ms
-        server.life, server.timing = report.life, report.timing
+        server.life, server.timing, server.heard = report.life, report.timing, report.heard
 
     @property
     def timing(self) -> FenceTiming | None:
@@ -194,6 +205,12 @@ class NodeSilence:
         """Whether the reports of all live servers are known."""
         return self._span(now_ms) is not None
 
+    def observers(self, now_ms: int) -> int:
+        """How many servers with a fresh report hear any node themselves: those can be trusted about
+        the nodes that none of them hears.
+        """
+        return sum(it.has_report(now_ms) and it.heard > 0 for it in self._servers.values())
+
     def _span(self, now_ms: int) -> tuple[int, int] | None:
         """The time span for which the heartbeats of all servers are known."""
         if self._roster_ms is not None and now_ms - self._roster_ms > FRESH_MS:
@@ -215,7 +232,7 @@ class NodeSilence:
                 blind_ms.append(server.last_ms + gone_ms)
         return (max(blind_ms), min(known_ms)) if known_ms else None
 
-    def forget_all_but(self, nodes: set[str]) -> None:
+    def resync(self, view: Snapshot) -> None:
         """Forget the heartbeats of nodes that no longer exist."""
-        if len(self._heard_ms) > len(nodes):
-            self._heard_ms = {it: at for it, at in self._heard_ms.items() if it in nodes}
+        there = names_of("nodes")(view)
+        self._heard_ms = {it: at for it, at in self._heard_ms.items() if it in there}

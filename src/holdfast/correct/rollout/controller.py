@@ -27,15 +27,13 @@ from holdfast.correct.controller import (
     BY_WORKLOAD,
     REQUESTS_PER_PLAN_MAX,
     Controller,
-    Index,
     ReconcilePlan,
-    View,
     key_of,
     operation,
     step_id,
-    target,
 )
 from holdfast.correct.pacing import Cooldowns, MonotonicWaits
+from holdfast.correct.remembered import uids_of
 from holdfast.correct.rollout.progress import COMPLETE, next_decision
 from holdfast.correct.rollout.survey import ReadyTimes, RolloutPlace, led_on_nodes, survey
 from holdfast.correct.rollout.widening import to_stop
@@ -45,6 +43,7 @@ from holdfast.model.access.identity import controller
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import (
+    LASTING,
     RolloutPhase,
     RolloutStatus,
     Workload,
@@ -53,7 +52,7 @@ from holdfast.model.kinds.workload import (
     WorkloadStatus,
     WorkloadType,
 )
-from holdfast.model.lifecycle import Cause, State
+from holdfast.model.lifecycle import Actor, Cause, State
 from holdfast.model.meta import (
     API_VERSION,
     Condition,
@@ -63,10 +62,12 @@ from holdfast.model.meta import (
     condition,
     with_condition,
 )
-from holdfast.model.requests import Create, Evict, Remove, Term, Update
+from holdfast.model.requests import Create, Evict, Remove, Term, Update, target
 from holdfast.model.rollouts import REVERTED, is_misplaced, revision_name
 from holdfast.model.time import Instant, timestamp
 from holdfast.observe.cache import Key, ObjectChange
+from holdfast.observe.indexer import Index
+from holdfast.observe.snapshot import Snapshot
 
 # The history of a workload's templates: one WorkloadRevision for each.
 #
@@ -151,25 +152,25 @@ UNTOLD_PAUSE_MS = 1_000
 # A reconcile compares each replica with its target revision, which costs more than a count.
 REST_TIMES = 4
 
-_ROLLED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
 _AT_REST = (RolloutPhase.IDLE, RolloutPhase.FAILED)
 
 
 class RolloutController(Controller):
     """See the module's docstring."""
 
-    name = "rollout"
+    actor = Actor.ROLLOUT
     follows = ("workloads", "replicas", "workloadrevisions", "nodes", "tenants", "regions")
     indexes = (BY_WORKLOAD, BY_OWNER, BY_TYPE)
 
     def __init__(self) -> None:
         self._rests = Cooldowns()
         self._ready_times = ReadyTimes()
-        self._waits = MonotonicWaits()
+        self._waits = MonotonicWaits(uids_of("workloads"))
+        self.remembers = (self._rests, self._ready_times, self._waits)
 
     # Keys ----------------------------------------------------------------------------------------
 
-    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: Snapshot) -> Iterable[Key]:
         """Without a rollout, changes of replicas of the right revision concern no key."""
         obj: Any = change.object
         match obj:
@@ -187,24 +188,22 @@ class RolloutController(Controller):
         # The ordinals of per-node workloads follow from the nodes, and from who may use them.
         return [key_of(it) for it in view.found(BY_TYPE, WorkloadType.PER_NODE.value)]
 
-    def all_keys(self, view: View) -> Iterable[Key]:
-        self._rests.clear()
-        self._waits.forget_all_but({it.metadata.uid for it in view.all("workloads")})
+    def all_keys(self, view: Snapshot) -> Iterable[Key]:
         named = [key_of(it) for it in view.all("workloads")]
         named += [(it.namespace, it.spec.workload) for it in view.all("workloadrevisions")]
         return dict.fromkeys(named)
 
     # Decisions -----------------------------------------------------------------------------------
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
+    def reconcile(self, view: Snapshot, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         workload: Workload | None = view.get("workloads", *key)
         known: list[WorkloadRevision] = view.found(BY_OWNER, f"{key[0]}/{key[1]}")
         left = [it for it in known if workload is None or not belongs(it, workload)]
         if left:
             return self._remove_strays(view, left)
-        if workload is None or workload.spec.type not in _ROLLED:
+        if workload is None or workload.spec.type not in LASTING:
             self._rests.forget(key)
-            self._ready_times.forget(key)
+            self._ready_times.pop(key, None)
             return ReconcilePlan()
         if workload.metadata.deletion_timestamp is not None:
             return ReconcilePlan()
@@ -216,7 +215,7 @@ class RolloutController(Controller):
             return ReconcilePlan(wake_after_ms=left_ms)
         return self._roll_out(view, workload, revision, known, term, now)
 
-    def _remove_strays(self, view: View, left: list[WorkloadRevision]) -> ReconcilePlan:
+    def _remove_strays(self, view: Snapshot, left: list[WorkloadRevision]) -> ReconcilePlan:
         """Remove revisions of a workload that is gone, or of an earlier one with its name."""
         if not all(view.knows_all_of(it) for it in left):
             return ReconcilePlan(wake_after_ms=UNTOLD_PAUSE_MS)
@@ -224,7 +223,7 @@ class RolloutController(Controller):
 
     def _roll_out(
         self,
-        view: View,
+        view: Snapshot,
         workload: Workload,
         revision: str,
         known: list[WorkloadRevision],
@@ -237,7 +236,7 @@ class RolloutController(Controller):
         mine = _mine(view, workload)
         if _is_quiet(workload, revision) and not any(is_misplaced(workload, it) for it in mine):
             rollout = workload.status.rollout
-            self._ready_times.forget(key_of(workload))
+            self._ready_times.pop(key_of(workload), None)
             return self._idle(workload, rollout, known, mine, now)
         self._rests.rest(key_of(workload), REST_TIMES * len(mine), now)
         led, nodes = mine, 0
@@ -272,7 +271,7 @@ class RolloutController(Controller):
         return ReconcilePlan(tuple(map(removal, gone)))
 
 
-def _mine(view: View, workload: Workload) -> list[Replica]:
+def _mine(view: Snapshot, workload: Workload) -> list[Replica]:
     named: list[Replica] = view.found(BY_WORKLOAD, f"{workload.namespace}/{workload.name}")
     return [it for it in named if is_of(it, workload)]
 

@@ -21,7 +21,6 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.correct.controller import sooner
 from holdfast.correct.pacing import MonotonicWaits
 from holdfast.correct.rollout.survey import RolloutPlace, RolloutSurvey
 from holdfast.correct.rollout.widening import allowed, hold_seconds, text_of, widened
@@ -32,8 +31,8 @@ from holdfast.model.kinds.workload import (
     RolloutStrategy,
     Workload,
 )
-from holdfast.model.rollouts import goal
-from holdfast.model.time import Instant, timestamp
+from holdfast.model.rollouts import goal, rollout_of
+from holdfast.model.time import Instant, sooner, timestamp
 
 COMPLETE, ROLLING_OUT = "Complete", "RollingOut"
 PAUSED, OVERDUE, REVERTED = "Paused", "ProgressDeadlineExceeded", "Reverted"
@@ -118,7 +117,7 @@ class _Step:
         self, workload: Workload, seen: RolloutSurvey, waits: MonotonicWaits, now: Instant
     ) -> None:
         self._workload, self._seen, self._waits, self._now = workload, seen, waits, now
-        self._spec: Rollout = workload.spec.rollout
+        self._spec: Rollout = rollout_of(workload)
         self._before = workload.status.rollout
         self._aim = goal(workload)
         # The ordinals that take the new revision by now, and how many of them are not healthy.

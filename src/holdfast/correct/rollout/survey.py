@@ -13,7 +13,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.correct.controller import View
+from holdfast.correct.remembered import Notes, keys_of
 from holdfast.correct.workload.each_node import belongs, in_force, takes
 from holdfast.correct.workload.endings import endings_before
 from holdfast.correct.workload.replica_creation import FURTHER, worth
@@ -26,6 +26,7 @@ from holdfast.model.placement.vacancy import home_of, vacates
 from holdfast.model.rollouts import goal, target_of, wanted_places
 from holdfast.model.time import Instant, wall_ms
 from holdfast.observe.cache import Key
+from holdfast.observe.snapshot import Snapshot
 
 _DOUBLINGS_MAX = 4
 
@@ -153,7 +154,9 @@ def is_on_node(replica: Replica) -> bool:
 # since. Only replicas that ended there for other reasons are not waited for.
 
 
-def led_on_nodes(view: View, workload: Workload, mine: list[Replica]) -> tuple[list[Replica], int]:
+def led_on_nodes(
+    view: Snapshot, workload: Workload, mine: list[Replica]
+) -> tuple[list[Replica], int]:
     """The replicas that a rollout covers, and on how many nodes there should be one."""
     is_recreate = workload.spec.rollout.strategy is RolloutStrategy.RECREATE
     nodes: list[Node] = list(view.all("nodes"))
@@ -180,15 +183,15 @@ def _is_missing(replica: Replica) -> bool:
 # the time counts on the monotonic clock, and a wall clock that is set meanwhile changes nothing.
 
 
-class ReadyTimes:
+class ReadyTimes(Notes[Key, dict[str, tuple[datetime | None, int]]]):
     """When the replicas of each workload were first seen ready, on the monotonic clock."""
 
     def __init__(self) -> None:
-        self._first: dict[Key, dict[str, tuple[datetime | None, int]]] = {}
+        super().__init__(keys_of("workloads"))
 
     def ready_ms(self, key: Key, replicas: Iterable[Replica], now: Instant) -> dict[str, int]:
         """How long each of a workload's replicas has been ready without a break, by uid."""
-        before = self._first.get(key, {})
+        before = self.get(key, {})
         first: dict[str, tuple[datetime | None, int]] = {}
         for it in replicas:
             uid, since = it.metadata.uid, it.status.ready_since
@@ -197,12 +200,8 @@ class ReadyTimes:
                 passed_ms = _passed_ms(since, now) if known is None else 0
                 known = since, now.monotonic_ms - passed_ms
             first[uid] = known
-        self._first[key] = first
+        self[key] = first
         return {uid: now.monotonic_ms - since_ms for uid, (_, since_ms) in first.items()}
-
-    def forget(self, key: Key) -> None:
-        """Forget a workload that is gone or has no rollout."""
-        self._first.pop(key, None)
 
 
 def _passed_ms(since: datetime | None, now: Instant) -> int:

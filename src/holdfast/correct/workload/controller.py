@@ -27,7 +27,6 @@ from holdfast.correct.controller import (
     REQUESTS_PER_PLAN_MAX,
     Controller,
     ReconcilePlan,
-    View,
     key_of,
     operation,
 )
@@ -50,14 +49,15 @@ from holdfast.model.jobs import cron_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.model.lifecycle import Actor
+from holdfast.model.machine import Question, Reply
+from holdfast.model.meta import REPLICAS_FINALIZER
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Create, Term, Update
+from holdfast.model.requests import Create, Request, Term, Update
 from holdfast.model.rollouts import REVERTED
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Key, ObjectChange
-
-# Keeps a workload until its last replica is gone; the server adds it.
-REPLICAS_FINALIZER = "holdfast.dev/replicas"
+from holdfast.observe.snapshot import Snapshot
 
 
 def _relevant(workload: Any) -> Any:
@@ -88,7 +88,7 @@ def _moved_ordinals(change: ObjectChange) -> list[int]:
 class WorkloadController(Controller):
     """See the module's docstring. `zones` looks up time zones, for cron jobs."""
 
-    name = "workload"
+    actor = Actor.WORKLOAD
     follows = ("workloads", "replicas", "nodes", "tenants", "regions")
     indexes = (BY_WORKLOAD, BY_ORDINAL, BY_RANGE, BY_CRON, BY_TYPE)
 
@@ -99,10 +99,19 @@ class WorkloadController(Controller):
         self._accounts = JobAccounts()
         self._crons = CronRuns(zones)
         self._each_node = PerNodeReplicas(self._creation)
+        self.remembers = (
+            self._creation,
+            self._creation.waits,
+            self._services.places,
+            *self._jobs.remembers,
+            *self._accounts.remembers,
+            *self._crons.remembers,
+            *self._each_node.remembers,
+        )
 
     # Keys ----------------------------------------------------------------------------------------
 
-    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: Snapshot) -> Iterable[Key]:
         """A replica concerns its range of ordinals; a change of the workload, all ranges."""
         obj: Any = change.object
         match obj:
@@ -116,7 +125,7 @@ class WorkloadController(Controller):
         # Nodes come and go, and the rules of tenants and regions change, rarely enough.
         return self._on_nodes(view)
 
-    def _keys_of_replica(self, replica: Replica, view: View) -> list[Key]:
+    def _keys_of_replica(self, replica: Replica, view: Snapshot) -> list[Key]:
         self._creation.see(replica)
         named = replica.namespace, replica.spec.workload
         owner: Workload | None = view.get("workloads", *named)
@@ -129,7 +138,9 @@ class WorkloadController(Controller):
         is_dying = owner is not None and owner.metadata.deletion_timestamp is not None
         return [key, named] if is_job or is_dying else [key]
 
-    def _keys_of_workload(self, workload: Workload, change: ObjectChange, view: View) -> list[Key]:
+    def _keys_of_workload(
+        self, workload: Workload, change: ObjectChange, view: Snapshot
+    ) -> list[Key]:
         keys, owner = [key_of(workload)], cron_of(workload)
         if owner is not None:
             keys.append((workload.namespace, owner.name))
@@ -152,7 +163,7 @@ class WorkloadController(Controller):
         return list(concerned)
 
     @staticmethod
-    def _on_nodes(view: View) -> list[Key]:
+    def _on_nodes(view: Snapshot) -> list[Key]:
         found: list[Workload] = view.found(BY_TYPE, WorkloadType.PER_NODE.value)
         return [whole(*key_of(it)) for it in found]
 
@@ -162,19 +173,12 @@ class WorkloadController(Controller):
         """
         return key[0], key[1].partition("/")[0]
 
-    def all_keys(self, view: View) -> Iterable[Key]:
-        workloads: list[Workload] = list(view.all("workloads"))
-        uids = {it.metadata.uid for it in workloads}
-        self._creation.forget_all_but(uids, {it.metadata.uid for it in view.all("replicas")})
-        self._services.places.open_everything()
-        self._jobs.forget_all_but(uids)
-        self._accounts.forget_all_but(uids)
-        self._crons.forget_refusals()
-        self._each_node.look_at_all()
+    def all_keys(self, view: Snapshot) -> Iterable[Key]:
+        workloads: Iterator[Workload] = view.all("workloads")
         return [key for it in workloads for key in (key_of(it), *range_keys(view, it))]
 
     def answered(
-        self, request: Any, to: str, answer: Any, sent_ms: int, now: Instant
+        self, request: Question, to: str, answer: Reply, sent_ms: int, now: Instant
     ) -> Iterable[Key]:
         """Note created and refused objects, where that changes the next requests."""
         match request:
@@ -196,7 +200,7 @@ class WorkloadController(Controller):
 
     # Decisions -----------------------------------------------------------------------------------
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
+    def reconcile(self, view: Snapshot, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         name, _, range_number = key[1].partition("/")
         workload: Workload | None = view.get("workloads", key[0], name)
         if workload is None:
@@ -220,7 +224,9 @@ class WorkloadController(Controller):
                 return self._each_node.reconcile(view, workload, key, term, now)
         return ReconcilePlan()
 
-    def _stop_all(self, view: View, workload: Workload, key: Key, term: Term) -> Iterator[Any]:
+    def _stop_all(
+        self, view: Snapshot, workload: Workload, key: Key, term: Term
+    ) -> Iterator[Request]:
         """Stop and remove all replicas of a workload in deletion."""
         if workload.spec.type is WorkloadType.SERVICE:
             yield from self._services.stop_all(view, workload, key, term)
@@ -229,7 +235,7 @@ class WorkloadController(Controller):
         asked = (it for one in named if is_of(one, workload) for it in end(one, term))
         yield from islice(asked, REQUESTS_PER_PLAN_MAX + 1)
 
-    def _finalize(self, view: View, workload: Workload) -> Iterator[Any]:
+    def _finalize(self, view: Snapshot, workload: Workload) -> Iterator[Request]:
         """Remove the finalizer of a workload without replicas and runs.
 
         The ledger proves in that transaction that no replica is left, not this cache. No run is

@@ -24,12 +24,10 @@ import msgspec
 from holdfast.correct.controller import (
     BY_WORKLOAD,
     REQUESTS_PER_PLAN_MAX,
-    Index,
     ReconcilePlan,
-    View,
-    sooner,
 )
 from holdfast.correct.pacing import Cooldowns
+from holdfast.correct.remembered import Remembered
 from holdfast.correct.workload.replica_creation import (
     FURTHER,
     ReplicaCreation,
@@ -65,10 +63,12 @@ from holdfast.model.placement.placement_rules import (
     taint_refusal,
 )
 from holdfast.model.placement.vacancy import first_place, home_of, next_place, vacates
-from holdfast.model.requests import Term
+from holdfast.model.requests import Request, Term
 from holdfast.model.rollouts import REVERTED, revision_name
-from holdfast.model.time import Instant
+from holdfast.model.time import Instant, sooner
 from holdfast.observe.cache import Key
+from holdfast.observe.indexer import Index
+from holdfast.observe.snapshot import Snapshot
 
 BY_TYPE = Index("workloads", "type", lambda it: (it.spec.type.value,))
 
@@ -84,13 +84,10 @@ class PerNodeReplicas:
     def __init__(self, creation: ReplicaCreation) -> None:
         self._creation = creation
         self._rests = Cooldowns()
-
-    def look_at_all(self) -> None:
-        """End all pauses."""
-        self._rests.clear()
+        self.remembers: tuple[Remembered, ...] = (self._rests,)
 
     def reconcile(
-        self, view: View, workload: Workload, key: Key, term: Term, now: Instant
+        self, view: Snapshot, workload: Workload, key: Key, term: Term, now: Instant
     ) -> ReconcilePlan:
         """The plan for the replicas of a per-node workload."""
         left_ms = self._rests.left_ms(key, now)
@@ -103,7 +100,7 @@ class PerNodeReplicas:
         for replica in mine:
             self._creation.see(replica)
         by_node = _by_node(mine)
-        requests: list[Any] = []
+        requests: list[Request] = []
         wake_ms: int | None = None
         homeless: list[tuple[Node, list[Replica]]] = []
         for node in sorted(nodes, key=lambda it: it.name):
@@ -135,13 +132,13 @@ class PerNodeReplicas:
 
     def _create(
         self,
-        view: View,
+        view: Snapshot,
         workload: Workload,
         node: Node,
         ordinal: int,
         lives: list[Replica],
         term: Term,
-    ) -> list[Any]:
+    ) -> list[Request]:
         """The creation of the next replica for a node, if the cache has the template for it."""
         stated = stated_for(self._creation, view, workload, ordinal)
         if stated is None:
@@ -151,7 +148,7 @@ class PerNodeReplicas:
         return [self._creation.create(workload, ordinal, term, notes, template, stated)]
 
 
-def wanted(view: View, workload: Workload) -> int:
+def wanted(view: Snapshot, workload: Workload) -> int:
     """The number of nodes that should have a replica: they fit, and take work or have one."""
     workload = in_force(view, workload)
     homes = {home_of(it) for it in _mine(view, workload) if it.status.state in FURTHER}
@@ -161,7 +158,7 @@ def wanted(view: View, workload: Workload) -> int:
     )
 
 
-def in_force(view: View, workload: Workload) -> Workload:
+def in_force(view: Snapshot, workload: Workload) -> Workload:
     """The workload with the template that decides on which nodes it belongs.
 
     That is the stated one, also during its rollout; after a rollback it is the stable one.
@@ -196,7 +193,7 @@ def belongs(workload: Workload, node: Node) -> bool:
     )
 
 
-def takes(view: View, workload: Workload, node: Node) -> bool:
+def takes(view: Snapshot, workload: Workload, node: Node) -> bool:
     """Whether a node takes a new replica of a workload that belongs there."""
     template, gate = workload.spec.template, gate_of(node)
     tenant: Tenant | None = view.get("tenants", "", workload.namespace)
@@ -223,7 +220,7 @@ def is_same_home(before: Any, after: Any) -> bool:
     return was == now and before.metadata.labels == after.metadata.labels
 
 
-def _mine(view: View, workload: Workload) -> list[Replica]:
+def _mine(view: Snapshot, workload: Workload) -> list[Replica]:
     named: list[Replica] = view.found(BY_WORKLOAD, f"{workload.namespace}/{workload.name}")
     return [it for it in named if is_of(it, workload)]
 
@@ -236,7 +233,7 @@ def _by_node(mine: list[Replica]) -> dict[str, list[Replica]]:
     return found
 
 
-def _is_sure(view: View, lives: list[Replica]) -> bool:
+def _is_sure(view: Snapshot, lives: list[Replica]) -> bool:
     """Whether the cached nodes are as new as these replicas.
 
     The creator of the replicas may have known a node or a label that the cache lacks.
@@ -244,7 +241,7 @@ def _is_sure(view: View, lives: list[Replica]) -> bool:
     return all(view.knows_all_of(it) for it in lives)
 
 
-def _stops(workload: Workload, lives: list[Replica], stays: bool, term: Term) -> Iterator[Any]:
+def _stops(workload: Workload, lives: list[Replica], stays: bool, term: Term) -> Iterator[Request]:
     """Stop surplus replicas on one node, and remove the released ones."""
     alive = [it for it in lives if it.status.state in FURTHER]
     keep = max(alive, key=worth, default=None) if stays else None

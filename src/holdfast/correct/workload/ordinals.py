@@ -11,11 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.correct.controller import BY_WORKLOAD, Index, View, key_of
+from holdfast.correct.controller import (
+    BY_WORKLOAD,
+    key_of,
+)
+from holdfast.correct.remembered import Remembered
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.rollouts import wanted_places
 from holdfast.observe.cache import Key
+from holdfast.observe.indexer import Index
+from holdfast.observe.snapshot import Snapshot
 
 # The ordinals of a workload are reconciled in ranges, each a key of its own: the next range need
 # not wait until all creations of the last one are in the cache.
@@ -43,7 +49,7 @@ def whole(namespace: str, name: str) -> Key:
     return namespace, f"{name}/0"
 
 
-def range_keys(view: View, workload: Workload) -> Iterator[Key]:
+def range_keys(view: Snapshot, workload: Workload) -> Iterator[Key]:
     """The keys of all ordinals that a workload wants or has."""
     namespace, name = key_of(workload)
     if workload.spec.type is not WorkloadType.SERVICE:
@@ -61,7 +67,7 @@ BY_ORDINAL = Index("replicas", "ordinal", lambda it: (place(it, it.spec.ordinal)
 BY_RANGE = Index("replicas", "range", lambda it: ("/".join(range_key_of(it)),))
 
 
-class OpenOrdinals:
+class OpenOrdinals(Remembered):
     """The open ordinals of each range that was checked as a whole, by its key."""
 
     def __init__(self) -> None:
@@ -77,11 +83,14 @@ class OpenOrdinals:
         """Open all ordinals of a range."""
         self._open.pop(key, None)
 
-    def open_everything(self) -> None:
+    def begin_term(self) -> None:
+        self._open.clear()
+
+    def resync(self, view: Snapshot) -> None:
         """Open all ordinals of all workloads."""
         self._open.clear()
 
-    def opened(self, view: View, key: Key, wanted: int) -> dict[int, None]:
+    def opened(self, view: Snapshot, key: Key, wanted: int) -> dict[int, None]:
         """The open ordinals of a range; the caller deletes those that need no further check.
 
         Surplus ordinals come first, from the highest down.

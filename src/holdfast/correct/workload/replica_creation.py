@@ -12,14 +12,14 @@ controller that does not know it learns it from the refusal of a creation with a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import View, operation, step_id, target
+from holdfast.correct.controller import operation, step_id
 from holdfast.correct.pacing import MonotonicWaits
+from holdfast.correct.remembered import Remembered, uids_of
 from holdfast.correct.workload.endings import ENDINGS_ANNOTATION, endings, pause_left_ms
 from holdfast.model.access.identity import controller
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
@@ -29,10 +29,11 @@ from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.vacancy import home_of
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Create, Evict, Move, Remove, Term
+from holdfast.model.requests import Create, Evict, Move, Remove, Request, Term, target
 from holdfast.model.rollouts import is_misplaced, revision_name, target_of
 from holdfast.model.time import Instant
 from holdfast.model.validation.replica import replica_name
+from holdfast.observe.snapshot import Snapshot
 
 IDENTITY = controller("workload").name
 # The states of a replica that has not ended. Of two with one ordinal, the one with the further
@@ -65,14 +66,14 @@ def worth(replica: Replica) -> tuple[bool, int, int]:
     return not doomed, FURTHER.index(replica.status.state), replica.spec.incarnation
 
 
-class ReplicaCreation:
+class ReplicaCreation(Remembered):
     """Creates replicas, and remembers the last incarnation at each ordinal."""
 
     def __init__(self) -> None:
         # The last incarnation that was seen at each ordinal, by the workload's uid.
         self._reached: dict[str, dict[int, int]] = {}
         # Pauses after an ending, by the uid of the replica that ended.
-        self._waits = MonotonicWaits()
+        self.waits = MonotonicWaits(uids_of("replicas"))
         # The last template and its revision: thousands of replicas are created from one template.
         self._revision: tuple[Template, str] | None = None
 
@@ -96,15 +97,23 @@ class ReplicaCreation:
         self._reached.setdefault(replica.spec.workload_uid, {})[replica.spec.ordinal] = int(reached)
         return True
 
-    def forget_all_but(self, uids: Iterable[str], replicas: Container[str]) -> None:
-        """Forget workloads that are gone: the last change of a replica may come after that."""
-        there = set(uids)
+    def begin_term(self) -> None:
+        self._reached.clear()
+        self._revision = None
+
+    def resync(self, view: Snapshot) -> None:
+        """See all replicas, and forget workloads that are gone: the last change of a replica may
+        come after that.
+        """
+        there = uids_of("workloads")(view)
         self._reached = {uid: seen for uid, seen in self._reached.items() if uid in there}
-        self._waits.forget_all_but(replicas)
+        for replica in view.all("replicas"):
+            if replica.spec.workload_uid in there:
+                self.see(replica)
 
     def pause_ms(self, workload: Workload, last: Replica, now: Instant) -> int:
         """The time until the next incarnation may be created. Another revision waits no time."""
-        return 0 if is_misplaced(workload, last) else pause_left_ms(last, self._waits, now)
+        return 0 if is_misplaced(workload, last) else pause_left_ms(last, self.waits, now)
 
     def create(
         self,
@@ -129,6 +138,7 @@ class ReplicaCreation:
             incarnation=incarnation,
             revision=self.revision_of(stated),
             gang=workload.name if workload.spec.gang is not None else "",
+            expected_seconds=workload.spec.job.expected_seconds,
             template=template if template is not None else stated,
         )
         uid, generation = workload.metadata.uid, workload.metadata.generation
@@ -146,7 +156,7 @@ class ReplicaCreation:
 
 
 def stated_for(
-    creation: ReplicaCreation, view: View, workload: Workload, place: int
+    creation: ReplicaCreation, view: Snapshot, workload: Workload, place: int
 ) -> Template | None:
     """The template of an ordinal's target revision; None while the cache lacks it.
 
@@ -177,7 +187,7 @@ def endings_notes(workload: Workload, last: Replica | None) -> dict[str, str]:
     return {ENDINGS_ANNOTATION: str(count)} if count else {}
 
 
-def stop(replica: Replica, cause: Cause, term: Term) -> Iterator[Any]:
+def stop(replica: Replica, cause: Cause, term: Term) -> Iterator[Request]:
     """Move it towards its release, if this controller owns that in its state."""
     match replica.status.state:
         case State.PENDING if cause is Cause.DEADLINE:
@@ -217,7 +227,7 @@ def removal(replica: Replica) -> Remove:
     )
 
 
-def end(replica: Replica, term: Term) -> Iterator[Any]:
+def end(replica: Replica, term: Term) -> Iterator[Request]:
     """One step towards the removal of a replica whose workload is in deletion."""
     if replica.status.state is State.RELEASED:
         yield removal(replica)

@@ -17,9 +17,11 @@ it was not released. A released replica also stores how often its ordinal has cr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, ReconcilePlan, View, sooner
+from holdfast.correct.controller import (
+    REQUESTS_PER_PLAN_MAX,
+    ReconcilePlan,
+)
 from holdfast.correct.workload.ordinals import BY_ORDINAL, OpenOrdinals, place
 from holdfast.correct.workload.replica_creation import (
     FURTHER,
@@ -38,10 +40,11 @@ from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.placement.vacancy import vacates
-from holdfast.model.requests import Create, Term
+from holdfast.model.requests import Create, Request, Term
 from holdfast.model.rollouts import wanted_places
-from holdfast.model.time import Instant
+from holdfast.model.time import Instant, sooner
 from holdfast.observe.cache import Key
+from holdfast.observe.snapshot import Snapshot
 
 # How soon to reconcile again when the cache lacks a revision.
 UNTOLD_PAUSE_MS = 1_000
@@ -57,12 +60,12 @@ class ServiceReplicas:
         self.places = OpenOrdinals()
 
     def reconcile(
-        self, view: View, workload: Workload, key: Key, term: Term, now: Instant
+        self, view: Snapshot, workload: Workload, key: Key, term: Term, now: Instant
     ) -> ReconcilePlan:
         """The plan for a range of ordinals."""
         wanted = wanted_places(workload)
         opened = self.places.opened(view, key, wanted)
-        requests: list[Any] = []
+        requests: list[Request] = []
         wake_ms: int | None = None
         for ordinal in list(opened):
             if len(requests) > REQUESTS_PER_PLAN_MAX:
@@ -88,7 +91,9 @@ class ServiceReplicas:
                 del opened[ordinal]
         return ReconcilePlan(tuple(requests), wake_after_ms=wake_ms)
 
-    def stop_all(self, view: View, workload: Workload, key: Key, term: Term) -> Iterator[Any]:
+    def stop_all(
+        self, view: Snapshot, workload: Workload, key: Key, term: Term
+    ) -> Iterator[Request]:
         """Stop and remove all replicas of a range."""
         opened = self.places.opened(view, key, 0)
         count = 0
@@ -102,7 +107,7 @@ class ServiceReplicas:
             if not asked:
                 del opened[ordinal]
 
-    def _lives(self, view: View, workload: Workload, ordinal: int) -> list[Replica]:
+    def _lives(self, view: Snapshot, workload: Workload, ordinal: int) -> list[Replica]:
         """The replicas of one ordinal, the newest last."""
         named: list[Replica] = view.found(BY_ORDINAL, place(workload, ordinal))
         lives = [it for it in named if is_of(it, workload)]
@@ -130,7 +135,9 @@ def _is_at_home(workload: Workload, replica: Replica) -> bool:
     return is_well and not is_to_be_released(workload, replica)
 
 
-def _stops(workload: Workload, lives: list[Replica], is_wanted: bool, term: Term) -> Iterator[Any]:
+def _stops(
+    workload: Workload, lives: list[Replica], is_wanted: bool, term: Term
+) -> Iterator[Request]:
     """Stop surplus replicas of one ordinal, and remove the released ones."""
     alive = [it for it in lives if it.status.state in FURTHER]
     keep = max(alive, key=worth, default=None) if is_wanted else None

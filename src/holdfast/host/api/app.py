@@ -35,8 +35,8 @@ from holdfast.host.server.decision_archive import Decisions
 from holdfast.model.access.identity import ANONYMOUS, Identity
 from holdfast.model.encoding import wire
 from holdfast.model.errors import Forbidden, HoldfastError, Missing, Rejected, Unavailable
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.refusal import Reason
-from holdfast.model.registry import Kind
 from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.contract import Store
 
@@ -240,8 +240,13 @@ class Api:
     async def _last(self, call: Call) -> web.StreamResponse:
         """Serve a request whose answer may go on for long."""
         let_last(call.request)
+        return await self.admission.stay(call, self._stream)
+
+    async def _stream(self, call: Call) -> web.StreamResponse:
+        # A request that still waits for a seat is not checked again: it has no stream to lose, and
+        # its handler refuses it with an answer.
         with self.long_streams.stay(call):
-            return await self.admission.stay(call)
+            return await call.route.handler(call)
 
     def _count_early(self, request: web.BaseRequest, path: str) -> None:
         """Count a request to a path that needs no authentication. Raises Overloaded."""

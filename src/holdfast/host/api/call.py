@@ -7,13 +7,14 @@ handlers get nothing else.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from urllib.parse import parse_qsl
 
 import msgspec
 from aiohttp import web
 
 from holdfast.commit.flow.flow_control import QueuedRequest
+from holdfast.commit.flow.request_classes import RequestPurpose
 from holdfast.commit.objects.audit_entries import recorded_groups
 from holdfast.host.api import status_objects
 from holdfast.host.api.flow.connections import read_body
@@ -36,8 +37,8 @@ from holdfast.model.access.rights import Permission
 from holdfast.model.audit.audit_records import Mutation
 from holdfast.model.encoding.resource_versions import Version, parse_version
 from holdfast.model.errors import Forbidden, Invalid, Rejected
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import Kind
 from holdfast.model.requests import Accepted, Term
 from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.contract import Store
@@ -82,16 +83,26 @@ class ApiServices(msgspec.Struct):
     credential: Callable[[web.BaseRequest], str] = lambda request: ""
 
 
+# Serves one request.
+Handler: TypeAlias = "Callable[[Call], Awaitable[web.StreamResponse]]"
+
+
 class Route(msgspec.Struct, frozen=True):
-    """One row of the routing table. `scope` says what `{namespace}` and `{name}` it has."""
+    """One row of the routing table, declared beside its handler if it belongs to no kind.
+
+    `purpose` decides its order under overload; by default the verb says whether it reads. `lasts`
+    is whether the response may go on long after the request was authorized.
+    """
 
     path: str
     method: str
     verb: str
-    handler: Callable[[Call], Awaitable[web.StreamResponse]]
+    handler: Handler
     kind: Kind | None = None
     subresource: str = ""
     facade: str = core_names.OURS
+    purpose: RequestPurpose | None = None
+    lasts: bool = False
 
 
 class Call:

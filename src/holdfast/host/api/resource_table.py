@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.meta import API_GROUP
-from holdfast.model.registry import KINDS, Kind
+from holdfast.model.registry import KINDS
 
 VERSION = "v1"
 

@@ -1,6 +1,7 @@
 """Every route as one table: path, method, verb, kind, handler.
 
-`app` looks requests up here. Tests that must cover all routes are generated from this table too: a
+The routes of kinds are made here; the others stand beside their handlers. `app` looks requests up
+here. Tests that must cover all routes are generated from this table too: a
 route that is not in it does not exist. Paths are split at their slashes and followed through a
 tree, so the last row takes no longer to find than the first.
 """
@@ -14,6 +15,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
+from holdfast.commit.flow.request_classes import RequestPurpose
 from holdfast.host.api.call import Call, Route, bad, reply
 from holdfast.host.api.objects import core_names, patches, reads, scale, watches, write_routes
 from holdfast.host.api.plane import (
@@ -33,19 +35,26 @@ from holdfast.host.api.plane import (
     typed_request_routes,
     upgrade_routes,
 )
-from holdfast.host.api.plane import heartbeat_routes as pulses
-from holdfast.host.api.resource_table import DECISIONS, VERSION, collection_path
+from holdfast.host.api.resource_table import DECISIONS, collection_path
+from holdfast.host.client.paths import GROUP
 from holdfast.model.encoding.problems import excerpt
-from holdfast.model.meta import API_GROUP
-from holdfast.model.registry import KINDS, Kind
+from holdfast.model.kind_declaration import Kind
+from holdfast.model.registry import KINDS
+from holdfast.model.validation.names import DOTTED_MAX
 
-# The longest name there is, that of a node or an event.
-NAME_MAX = 253
 # A watch is a GET of a collection that asks for one; the tree knows it by this name.
 WATCH = "WATCH"
-GROUP_PATH = f"/apis/{API_GROUP}/{VERSION}"
 PODS_PATH = "/api/v1/namespaces/{namespace}/pods"
 PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+# The modules whose routes belong to no kind.
+_PLANE = (
+    typed_request_routes,
+    heartbeat_routes,
+    tunnels,
+    quarantine_routes,
+    upgrade_routes,
+    decision_routes,
+)
 _REVIEWS = {
     "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": "access",
     "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews": "rules",
@@ -62,14 +71,14 @@ _ANSWERS = {
 @cache
 def table() -> tuple[Route, ...]:
     """All routes. Made once, since the OpenAPI documents among them take a while."""
-    return (*(row for kind in KINDS for row in _of_kind(kind)), *_facades(), *_others())
+    return (*(row for kind in KINDS for row in _of_kind(kind)), *_facades(), *_of_plane())
 
 
 def _of_kind(kind: Kind) -> Iterator[Route]:
     collection = collection_path(kind)
     if kind.plural == DECISIONS:
         # Decisions are kept outside the store, and only schedulers make them.
-        yield Route(f"{GROUP_PATH}/{kind.plural}", "GET", "list", decision_routes.list_, kind)
+        yield Route(f"{GROUP}/{kind.plural}", "GET", "list", decision_routes.list_, kind)
         yield Route(collection, "GET", "list", decision_routes.list_, kind)
         yield Route(f"{collection}/{{name}}", "GET", "get", decision_routes.get, kind)
         yield Route(
@@ -77,7 +86,7 @@ def _of_kind(kind: Kind) -> Iterator[Route]:
         )
         return
     if kind.namespaced:
-        everywhere = f"{GROUP_PATH}/{kind.plural}"
+        everywhere = f"{GROUP}/{kind.plural}"
         yield Route(everywhere, "GET", "list", reads.list_, kind)
         yield Route(everywhere, WATCH, "watch", watches.watch, kind)
     yield Route(collection, "GET", "list", reads.list_, kind)
@@ -98,7 +107,7 @@ def _of_kind(kind: Kind) -> Iterator[Route]:
         yield Route(f"{item}/scale", "PUT", "update", scale.update, kind, "scale")
         yield Route(f"{item}/scale", "PATCH", "patch", scale.patch, kind, "scale")
     if kind.plural == "endpoints":
-        for path in (f"{GROUP_PATH}/targets", collection.replace("/endpoints", "/targets")):
+        for path in (f"{GROUP}/targets", collection.replace("/endpoints", "/targets")):
             yield Route(path, "GET", "list", scrape_targets.list_, kind)
     if kind.plural == "replicas":
         yield Route(
@@ -111,9 +120,11 @@ def _of_kind(kind: Kind) -> Iterator[Route]:
 
 
 def _looks_inside(item: str, kind: Kind, facade: str = core_names.OURS) -> Iterator[Route]:
-    yield Route(f"{item}/log", "GET", "get", log_routes.read, kind, "log", facade)
+    read = RequestPurpose.READ
+    yield Route(f"{item}/log", "GET", "get", log_routes.read, kind, "log", facade, lasts=True)
     for method in ("GET", "POST"):
-        yield Route(f"{item}/exec", method, "create", exec_routes.run, kind, "exec", facade)
+        run = exec_routes.run
+        yield Route(f"{item}/exec", method, "create", run, kind, "exec", facade, read, lasts=True)
 
 
 def _facades() -> Iterator[Route]:
@@ -131,21 +142,9 @@ def _facades() -> Iterator[Route]:
     yield from _looks_inside(f"{PODS_PATH}/{{name}}", core_names.REPLICA_KIND, core_names.POD)
 
 
-def _others() -> Iterator[Route]:
-    yield Route(f"{GROUP_PATH}/requests", "POST", "request", typed_request_routes.requests)
-    yield Route(f"{GROUP_PATH}/bindings", "POST", "request", typed_request_routes.bindings)
-    yield Route(f"{GROUP_PATH}/terms", "POST", "request", typed_request_routes.terms)
-    yield Route(f"{GROUP_PATH}/nodes/{{name}}/renewals", "POST", "renew", heartbeat_routes.renew)
-    yield Route(f"{GROUP_PATH}/nodes/{{name}}/summons", "GET", "attend", tunnels.wait)
-    yield Route(f"{GROUP_PATH}/nodes/{{name}}/visits/{{part}}", "GET", "attend", tunnels.visit)
-    yield Route(f"{GROUP_PATH}/heartbeats", "GET", "get", heartbeat_routes.show_heartbeats)
-    yield Route(f"{GROUP_PATH}/pulses", "POST", "pulse", pulses.take)
-    yield Route(f"{GROUP_PATH}/pulses", "GET", "get", pulses.show)
-    yield Route(f"{GROUP_PATH}/quarantine", "GET", "get", quarantine_routes.show)
-    yield Route(f"{GROUP_PATH}/quarantine/repairs", "POST", "repair", quarantine_routes.repair)
-    yield Route(f"{GROUP_PATH}/upgrade", "GET", "get", upgrade_routes.show)
-    yield Route(f"{GROUP_PATH}/upgrade/format", "POST", "raise", upgrade_routes.raise_format)
-    yield Route(f"{GROUP_PATH}/records", "POST", "record", decision_routes.keep)
+def _of_plane() -> Iterator[Route]:
+    for module in _PLANE:
+        yield from module.ROUTES
     for path, body in discovery.paths().items():
         yield Route(path, "GET", "discover", _document(body, "application/json"))
     for path, body in (
@@ -232,15 +231,15 @@ class Router:
 
 def _name(word: str) -> str:
     """The value of a path variable. What cannot be a name is refused before any lookup."""
-    if len(word) > 3 * NAME_MAX:
-        bad(f"path: {excerpt(word)} must be a name of at most {NAME_MAX} characters")
+    if len(word) > 3 * DOTTED_MAX:
+        bad(f"path: {excerpt(word)} must be a name of at most {DOTTED_MAX} characters")
     try:
         name = unquote(word, errors="strict") if "%" in word else word
     except UnicodeDecodeError:
         bad(f"path: {excerpt(word)} is not valid UTF-8")
-    if len(name) > NAME_MAX or "/" in name or not name.isprintable() or name in (".", ".."):
+    if len(name) > DOTTED_MAX or "/" in name or not name.isprintable() or name in (".", ".."):
         bad(
             f"path: {excerpt(name)} must be a name: printable, without a slash, at most "
-            f"{NAME_MAX} characters"
+            f"{DOTTED_MAX} characters"
         )
     return name

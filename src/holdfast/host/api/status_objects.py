@@ -32,9 +32,9 @@ from holdfast.model.errors import (
     Rejected,
     Unavailable,
 )
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.meta import API_GROUP
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import Kind
 from holdfast.observe.retry import LASTING
 
 REASON_HEADER = "X-Holdfast-Reason"

@@ -21,10 +21,11 @@ import msgspec
 
 from holdfast.host.audit.segments import Segment, lines_of, path_of, segments
 from holdfast.host.audit.thinning import Shares
-from holdfast.host.process.files import PRIVATE_FILE, private_directory, sync_directory
+from holdfast.host.process.files import PRIVATE_FILE, private_directory
 from holdfast.model.audit.audit_records import AuditRecord, Head, record_of
+from holdfast.model.time import DAY_MS
+from holdfast.store.folder_sync import sync_folder
 
-_DAY_MS = 86_400_000
 _log = logging.getLogger(__name__)
 
 
@@ -32,9 +33,9 @@ class JournalLimits(msgspec.Struct, frozen=True):
     """How large a file grows, and how long files are kept: whichever limit is reached first."""
 
     segment_bytes: int = 64 << 20
-    segment_age_ms: int = _DAY_MS
+    segment_age_ms: int = DAY_MS
     keep_bytes: int = 1 << 30
-    keep_ms: int = 90 * _DAY_MS
+    keep_ms: int = 90 * DAY_MS
     # The most that may wait for the export: an unreachable target must not fill the disk.
     unsent_bytes: int = 1 << 30
 
@@ -137,7 +138,7 @@ class Journal:
                 os.truncate(segment.path, sum(len(line) + 1 for line in kept))
             else:
                 segment.path.unlink()
-            sync_directory(self._folder)
+            sync_folder(self._folder)
 
     # Writing -------------------------------------------------------------------------------------
 
@@ -179,7 +180,7 @@ class Journal:
             file.write(b"".join(line + b"\n" for line in lines))
             file.flush()
             os.fsync(file.fileno())
-        sync_directory(self._folder)
+        sync_folder(self._folder)
 
     def _rotate(self, number: int) -> None:
         """Start a new file if there is none, or if the last one is large or old enough."""
@@ -195,7 +196,7 @@ class Journal:
             path.rename(path.with_name(f"aside-{path.name}-{_now_ms()}"))
         self._open(path)
         self._size = 0
-        sync_directory(self._folder)
+        sync_folder(self._folder)
 
     def _open(self, path: Path) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND

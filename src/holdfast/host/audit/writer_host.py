@@ -28,17 +28,10 @@ from holdfast.host.process.shell import Performer, Shell
 from holdfast.host.server.settings import FORGET, REFUSE
 from holdfast.model import keys
 from holdfast.model.audit.audit_records import head_of
+from holdfast.model.audit.journal_protocol import Append, Appended, Cut, Prune, Ready, Resume
 from holdfast.model.errors import Unavailable
 from holdfast.model.machine import Answered
 from holdfast.observe.audit_writer.audit_writer import AuditWriter
-from holdfast.observe.audit_writer.journal_protocol import (
-    Append,
-    Appended,
-    Cut,
-    Prune,
-    Ready,
-    Resume,
-)
 from holdfast.observe.history_bytes import HistoryBytes
 from holdfast.store.contract import Store
 

@@ -24,6 +24,8 @@ from holdfast.model.errors import (
 )
 
 REASON_HEADER = "X-Holdfast-Reason"
+# What decoding raises for bytes that are not what one of our servers sends.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _ERRORS: dict[int, type[HoldfastError]] = {
     401: Forbidden,
     403: Forbidden,
@@ -109,7 +111,7 @@ def status_of(body: Any) -> ApiStatus:
 def _status(body: bytes) -> ApiStatus:
     try:
         return _DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         # A proxy answers in HTML; its first line is better than nothing.
         return ApiStatus(message=body[:_SENTENCE_MAX].decode(errors="replace").strip())
 

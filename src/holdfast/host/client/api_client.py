@@ -13,125 +13,43 @@ sent: the machine gets Unavailable for all others at once, and pauses.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
-import aiohttp
 import msgspec
 
-from holdfast.host.client import paths
-from holdfast.host.client.answers import HttpAnswer, error_of, status_of
-from holdfast.host.client.list_watch import WATCH_S, WatchLines
+from holdfast.host.client.answers import HttpAnswer
+from holdfast.host.client.list_watch import watch_events
 from holdfast.host.client.request_batches import RequestBatches
 from holdfast.host.client.request_calls import (
-    LIFELINES,
+    JSON,
+    PROMPT,
     RECORDS_PATH,
+    REQUESTS_PATH,
     ApiCall,
     api_call,
     is_batched,
 )
 from holdfast.host.client.server_access import Access
-from holdfast.host.client.transport import Reachable, Transport, patience_ms
-from holdfast.host.client.typed_requests import REQUESTS_PATH
+from holdfast.host.client.transport import Reachable, Transport
 from holdfast.host.pki.revoked_servers import RevokedServers
 from holdfast.model.access.identity import Identity
-from holdfast.model.encoding.resource_versions import complete_version
 from holdfast.model.errors import (
     HoldfastError,
     Invalid,
     InvariantBroken,
-    OutcomeUnknown,
     Rejected,
     Unavailable,
     invariant,
 )
 from holdfast.model.machine import Rng
-from holdfast.model.meta import Object
-from holdfast.model.registry import kind_of_plural
-from holdfast.observe.watch_events import SERVERS, Follow, Reached, WatchEvent, read_line
-
-# The events of one watch, in batches as they arrive.
-#
-# `ApiClient` opens one for each `Follow` of a machine. All lines that arrive together are one
-# batch, so that a list of many thousands takes few steps. A watch that breaks is over; the
-# machine's cache knows where to resume. A plain list ends without an error and leaves its
-# connection to others: agents list all the time, and a handshake costs more than their lists.
-
-
-async def watch_events(
-    transport: Transport, wanted: Follow
-) -> AsyncGenerator[tuple[WatchEvent, ...], None]:
-    """Yield the events of one watch until it ends. Raises Expired or Unavailable."""
-    transport.demand_welcome()
-    kind = kind_of_plural(wanted.plural)
-    path = paths.collection(kind, wanted.namespace)
-    response, server = await transport.stream(path, _query(wanted))
-    try:
-        if response.status != 200:
-            answer = HttpAnswer(response.status, await response.read())
-            if answer.code == 503:
-                # The server stops, or is behind; another one may answer meanwhile.
-                transport.fault(server)
-            elif answer.code == 429:
-                transport.stay_away(patience_ms(response.headers))
-            raise answer.error(may_have_happened=False)
-        held: tuple[WatchEvent, ...] = ()
-        lines = WatchLines(response)
-        async with contextlib.aclosing(lines.pieces()) as pieces:
-            async for piece in pieces:
-                events = tuple(_decode_event(kind.struct, line) for line in piece)
-                last = events[-1]
-                if isinstance(last, Reached):
-                    lines.expect_within(last.within_ms)
-                if wanted.is_list:
-                    # The reader leaves after the last event, so that one is sent after the end.
-                    held, events = events, held
-                if events:
-                    yield events
-        if held:
-            yield held
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        transport.fault(server)
-        raise Unavailable(f"{server}: the watch broke: {error or 'no data in time'}") from error
-    finally:
-        response.close()
-
-
-def _query(wanted: Follow) -> dict[str, str]:
-    query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_S)}
-    if wanted.bookmark_ms:
-        query["bookmarkSeconds"] = str(wanted.bookmark_ms // 1_000)
-    if wanted.fields:
-        query["fieldSelector"] = wanted.fields
-    if wanted.since is None:
-        query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        return query | ({"endsWithInitialEvents": "true"} if wanted.is_list else {})
-    return query | {"resourceVersion": complete_version(wanted.since)}
-
-
-def _decode_event(cls: type[Object], line: bytes) -> WatchEvent:
-    found = read_line(cls, line)
-    if isinstance(found, bytes):
-        raise _error(found)
-    return found
-
-
-def _error(body: bytes) -> HoldfastError:
-    """Return the error in the server's last line. Whether a write happened does not matter here."""
-    try:
-        status = status_of(msgspec.json.decode(body))
-    except msgspec.DecodeError as error:
-        return Unavailable(f"the server sent a Status that cannot be decoded: {error}")
-    found = error_of(status.code, status)
-    return Unavailable(found.message) if isinstance(found, OutcomeUnknown) else found
-
+from holdfast.observe.watch_events import SERVERS, Follow
 
 # Concurrent requests of one identity; the others wait. More would not be answered sooner, and a
 # connection for each would cost the server a handshake for each.
 ERRANDS_MAX = 16
-_JSON_BODY = {"Content-Type": "application/json"}
+_JSON_BODY = {"Content-Type": JSON}
 # Machines watch what they bind and create.
 _TERSE = {"results": "terse"}
 
@@ -195,7 +113,7 @@ class ApiClient:
             return await way.bundles.ask(body, timeout_s)
         wanted = api_call(sender, body)
         # A renewal does not wait for its turn: running work depends on it.
-        send = way.send if isinstance(body, LIFELINES) else way.send_in_turn
+        send = way.send if isinstance(body, PROMPT) else way.send_in_turn
         verdict = wanted.read(await send(wanted, timeout_s))
         if isinstance(verdict, HoldfastError):
             raise verdict
@@ -309,29 +227,14 @@ class _Connections:
 
     async def send(self, wanted: ApiCall, timeout_s: float) -> HttpAnswer:
         """Try one server; try the next if it certainly did not receive the request."""
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout_s
-        for left in reversed(range(self.transport.servers)):
-            try:
-                answer = await self.transport.send(
-                    wanted.method,
-                    wanted.path,
-                    query=wanted.query,
-                    body=wanted.body,
-                    headers=wanted.headers,
-                    timeout_s=max(0.001, deadline_s - loop.time()),
-                )
-            except Unavailable:
-                if not left or loop.time() >= deadline_s:
-                    raise
-                continue
-            if answer.code == 503:
-                # The server stops, or cannot reach its store; the next request goes elsewhere.
-                self.transport.fault(answer.server)
-            elif answer.code == 429:
-                self.transport.stay_away(answer.retry_after_ms)
-            return answer
-        raise Unavailable("no server is configured")
+        return await self.transport.send(
+            wanted.method,
+            wanted.path,
+            query=wanted.query,
+            body=wanted.body,
+            headers=wanted.headers,
+            timeout_s=timeout_s,
+        )
 
     async def _bundle(self, body: bytes, timeout_s: float) -> HttpAnswer:
         self.transport.demand_welcome()

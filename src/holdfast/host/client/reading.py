@@ -5,14 +5,17 @@ Writes build on this (`writing`), and so does the search for the trace of a lost
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from types import TracebackType
 from typing import Generic, Self
 
 import msgspec
 
 from holdfast.host.client import paths
+from holdfast.host.client.answers import UNREADABLE, HttpAnswer
 from holdfast.host.client.retrying import Performer, demand_good
-from holdfast.host.client.server_access import Access
+from holdfast.host.client.server_access import Access, find_access
 from holdfast.host.client.transport import Transport
 from holdfast.model.encoding.resource_versions import complete_revision
 from holdfast.model.encoding.wire import decode_trusted
@@ -20,9 +23,12 @@ from holdfast.model.errors import Expired, Invalid, Missing, Unavailable
 from holdfast.model.machine import Rng
 from holdfast.model.meta import AnyObject
 from holdfast.model.registry import kind_of_struct
-from holdfast.observe.retry import DEFAULT_POLICY, Nature, RetryPolicy, Send
+from holdfast.observe.operation import Nature, Send
+from holdfast.observe.retry import DEFAULT_POLICY, RetryPolicy
 
 PAGE = 500
+_WARNING = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
 # How often a list starts again when its history was compacted between two pages.
 LIST_TRIES_MAX = 3
 
@@ -51,7 +57,7 @@ def decode_object(cls: type[AnyObject], body: bytes) -> AnyObject:
     """Decode an object. Raises Unavailable for what no server of this version sends."""
     try:
         return decode_trusted(cls, body)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise Unavailable(f"the answer cannot be decoded: {error}") from error
 
 
@@ -60,26 +66,50 @@ def _list(body: bytes) -> tuple[_List, int]:
     try:
         found = _LISTS.decode(body)
         return found, complete_revision(found.metadata.resource_version)
-    except (msgspec.DecodeError, Invalid) as error:
+    except (*UNREADABLE, Invalid) as error:
         raise Unavailable(f"the answer cannot be decoded: {error}") from error
 
 
 class ReadingClient:
-    """The reading half of a client. Use as an async context manager."""
+    """The reading half of a client. Use as an async context manager.
+
+    A single object without a namespace is in that of the credentials; a list or a watch without one
+    is of all namespaces.
+    """
 
     def __init__(
         self,
-        access: Access,
+        access: Access | None = None,
         *,
         policy: RetryPolicy = DEFAULT_POLICY,
         agent: str = "holdfast",
         rng: Rng | None = None,
-        transport: Transport | None = None,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
-        """`transport` is for callers with their own way to the servers; the client closes it."""
-        self.access = access
-        self.transport = transport if transport is not None else Transport(access, agent=agent)
+        """Without `access` it is that of `find_access`. Raises Invalid for one that cannot work.
+
+        `policy` bounds tries and time, `agent` is the User-Agent. `warn` gets the warnings of the
+        servers, such as of fields without effect.
+        """
+        self.access, self.warn = access if access is not None else find_access(), warn
+        self.transport = Transport(self.access, agent=agent)
         self.performer = Performer(policy, rng)
+
+    def namespace_of(self, cls: type[AnyObject], namespace: str) -> str:
+        """Return the namespace of one object: by default that of the credentials."""
+        return (namespace or self.access.namespace) if kind_of_struct(cls).namespaced else ""
+
+    def path_of(
+        self, cls: type[AnyObject], name: str, namespace: str, subresource: str = ""
+    ) -> str:
+        """Return the path of one object or of its subresource."""
+        return paths.one(kind_of_struct(cls), self.namespace_of(cls, namespace), name, subresource)
+
+    def pass_warnings(self, answer: HttpAnswer) -> None:
+        """Give the warnings of an answer to `warn`."""
+        if self.warn is not None:
+            for text in _WARNING.findall(", ".join(answer.warnings)):
+                self.warn(_ESCAPED.sub(lambda it: it[1], text))
 
     async def close(self) -> None:
         await self.transport.close()
@@ -97,8 +127,7 @@ class ReadingClient:
 
     async def get(self, cls: type[AnyObject], name: str, namespace: str = "") -> AnyObject:
         """Return one object as it is now. Raises Missing."""
-        path = paths.one(kind_of_struct(cls), namespace, name)
-        return decode_object(cls, await self.read(path))
+        return decode_object(cls, await self.read(self.path_of(cls, name, namespace)))
 
     async def find(self, cls: type[AnyObject], name: str, namespace: str = "") -> AnyObject | None:
         """Return one object as it is now, or None."""
@@ -142,16 +171,31 @@ class ReadingClient:
             if not token:
                 return ObjectList(tuple(objects), revision)
 
-    async def read(self, path: str, query: dict[str, str] | None = None) -> bytes:
+    async def read(
+        self,
+        path: str,
+        query: dict[str, str] | None = None,
+        *,
+        headers: dict[str, str] | None = None,
+    ) -> bytes:
         """Return the body of any path, with retries."""
 
         async def send(effect: Send) -> bytes:
-            return await self.fetch(path, query, effect.timeout_ms / 1_000)
+            return await self.fetch(path, query, effect.timeout_ms / 1_000, headers=headers)
 
         body: bytes = await self.performer.perform(Nature.READ, send)
         return body
 
-    async def fetch(self, path: str, query: dict[str, str] | None, timeout_s: float) -> bytes:
+    async def fetch(
+        self,
+        path: str,
+        query: dict[str, str] | None,
+        timeout_s: float,
+        *,
+        headers: dict[str, str] | None = None,
+    ) -> bytes:
         """Return the body of any path, with one try."""
-        answer = await self.transport.send("GET", path, query=query, timeout_s=timeout_s)
+        answer = await self.transport.send(
+            "GET", path, query=query, headers=headers, timeout_s=timeout_s
+        )
         return demand_good(answer, is_write=False).body

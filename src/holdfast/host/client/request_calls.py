@@ -1,6 +1,7 @@
-"""Each request of a machine to the servers as one HTTP call, and how to decode its answer.
+"""Each request to the servers as one HTTP call, and how to decode its answer.
 
-`host/client/api_client` makes the calls. Most typed requests and creates have no call of their own:
+Components (`host/client/api_client`) and the client of users (`host/client/writing`) encode their
+requests here. Most typed requests and creates have no call of their own:
 many of them are sent in one (`host/client/request_batches`). Lifelines do: the renewal of a lease
 or the verdict on a node must not wait for the slowest of a hundred others.
 """
@@ -14,37 +15,36 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.host.client import paths
-from holdfast.host.client.answers import HttpAnswer
+from holdfast.host.client.answers import UNREADABLE, HttpAnswer
 from holdfast.host.client.create_form import can_carry
 from holdfast.host.client.paths import OPERATION_HEADER, TERM_HEADER
-from holdfast.host.client.typed_requests import Result
 from holdfast.host.client.verdicts import (
+    Result,
     refusal_of_answer,
     unreadable_answer,
     verdict_of,
     write_verdict,
 )
-from holdfast.host.client.writing import JSON
 from holdfast.model.access.identity import Identity
 from holdfast.model.encoding.resource_versions import object_revision
 from holdfast.model.encoding.wire import decode_trusted, encode
 from holdfast.model.errors import Invalid, InvariantBroken, Missing, Unavailable
 from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, Renew, Renewed
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.registry import kind_of, kind_of_plural
 from holdfast.model.requests import (
-    AcquireLease,
+    LIFELINES,
     Create,
-    JudgeNode,
     Patch,
-    ReleaseLease,
     Remove,
-    RenewLease,
     Term,
+    TypedRequest,
     Update,
     refuses_unknown,
 )
-from holdfast.observe.watch_events import Get, GetResult
 
+JSON = "application/json"
+REQUESTS_PATH = f"{paths.GROUP}/requests"
 HEARTBEATS_PATH = f"{paths.GROUP}/heartbeats"
 TERMS_PATH = f"{paths.GROUP}/terms"
 RECORDS_PATH = f"{paths.GROUP}/records"
@@ -56,9 +56,8 @@ PULSES_PATH = f"{paths.GROUP}/pulses"
 # The servers' limit; the names of some nodes are longer.
 _MANAGER_MAX = 128
 
-_TERMS = (AcquireLease, RenewLease, ReleaseLease, JudgeNode)
 # Servers handle these before anything else, and nothing here delays them.
-LIFELINES = (Renew, HeartbeatQuery, *_TERMS)
+PROMPT = (Renew, HeartbeatQuery, *LIFELINES)
 
 _JSON = msgspec.json.Encoder()
 
@@ -78,13 +77,15 @@ def is_batched(body: Any) -> bool:
     """Return whether it is a request that is sent in a batch."""
     if isinstance(body, Create):
         return can_carry(body)
-    if isinstance(body, _TERMS):
-        return False
-    return isinstance(body, msgspec.Struct) and body.__struct_config__.tag is not None
+    return isinstance(body, TypedRequest) and not body.is_lifeline
 
 
-def api_call(sender: Identity, body: Any) -> ApiCall:
-    """Return the HTTP call for a request. Raises InvariantBroken for unknown ones."""
+def api_call(sender: Identity | None, body: Any) -> ApiCall:
+    """Return the HTTP call for a request. Raises InvariantBroken for unknown ones.
+
+    A sender is the field manager where the request names none. Users have no name here: their
+    servers know them by their credentials.
+    """
     match body:
         case Get():
             return _get(body)
@@ -93,7 +94,7 @@ def api_call(sender: Identity, body: Any) -> ApiCall:
             return ApiCall("POST", path, _renewed, _JSON.encode(body), headers=_headers(""))
         case HeartbeatQuery():
             return ApiCall("GET", HEARTBEATS_PATH, _heard)
-        case AcquireLease() | RenewLease() | ReleaseLease() | JudgeNode():
+        case TypedRequest(is_lifeline=True):
             return ApiCall("POST", TERMS_PATH, _decided, _JSON.encode(body), headers=_headers(""))
         case Create(object=obj):
             path = paths.collection(kind_of(obj), obj.namespace)
@@ -134,7 +135,7 @@ def _get(get: Get) -> ApiCall:
         try:
             obj = decode_trusted(kind.struct, answer.body)
             return GetResult(obj, object_revision(obj.metadata.resource_version))
-        except (msgspec.DecodeError, Invalid) as error:
+        except (*UNREADABLE, Invalid) as error:
             return Unavailable(f"the answer cannot be decoded: {error}")
 
     return ApiCall("GET", paths.one(kind, get.namespace, get.name), read)
@@ -143,24 +144,24 @@ def _get(get: Get) -> ApiCall:
 def _write(
     method: str,
     path: str,
-    sender: Identity,
+    sender: Identity | None,
     request: Create | Update | Patch,
     data: bytes,
     *,
     form: str = JSON,
 ) -> ApiCall:
     is_strict = isinstance(request, Patch) or refuses_unknown(request)
-    query = {
-        "fieldManager": (request.manager or sender.name)[:_MANAGER_MAX],
-        "fieldValidation": "Strict" if is_strict else "Ignore",
-    }
+    query = {"fieldValidation": "Strict" if is_strict else "Ignore"}
+    manager = request.manager or (sender.name[:_MANAGER_MAX] if sender is not None else "")
+    if manager:
+        query["fieldManager"] = manager
     if request.dry_run:
         query["dryRun"] = "All"
     headers = _headers(request.operation, form, request.term)
     return ApiCall(method, path, write_verdict, data, query, headers)
 
 
-def _patch(sender: Identity, patch: Patch) -> ApiCall:
+def _patch(sender: Identity | None, patch: Patch) -> ApiCall:
     kind = kind_of_plural(patch.plural)
     path = paths.one(kind, patch.namespace, patch.name, patch.subresource)
     made = _write("PATCH", path, sender, patch, _JSON.encode(patch.body), form=patch.type.value)
@@ -192,7 +193,7 @@ def _decided(answer: HttpAnswer) -> Any:
         return refusal_of_answer(answer, is_write=True)
     try:
         return verdict_of(msgspec.json.decode(answer.body, type=Result))
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         return unreadable_answer(error)
 
 
@@ -201,7 +202,7 @@ def _renewed(answer: HttpAnswer) -> Any:
         return refusal_of_answer(answer, is_write=True)
     try:
         return msgspec.json.decode(answer.body, type=Renewed)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         return unreadable_answer(error)
 
 
@@ -210,5 +211,5 @@ def _heard(answer: HttpAnswer) -> Any:
         return refusal_of_answer(answer, is_write=False)
     try:
         return msgspec.json.decode(answer.body, type=HeartbeatReport)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         return Unavailable(f"the answer cannot be decoded: {error}")

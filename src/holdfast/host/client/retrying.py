@@ -1,6 +1,6 @@
-"""Performs what the retry machine decides: sends, looks and waits until it finishes or gives up.
+"""Performs what the operation machine decides: sends, looks and waits until it ends.
 
-`observe/retry` decides what to do after each outcome; this module only does it.
+`observe/operation` decides what to do after each outcome; this module only does it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
-
-from holdfast.host.client.answers import HttpAnswer
+from holdfast.host.client.answers import UNREADABLE, HttpAnswer
 from holdfast.host.client.transport import ATTEMPT
 from holdfast.host.process import clock
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.machine import Rng
-from holdfast.observe.retry import (
-    Budget,
+from holdfast.model.operation_evidence import Evidence
+from holdfast.model.refusal import Refusal
+from holdfast.observe.operation import (
+    Begun,
     Failed,
     Finish,
     GiveUp,
@@ -26,22 +26,21 @@ from holdfast.observe.retry import (
     LookFailed,
     LookForOperation,
     Nature,
+    OperationMachine,
     Pause,
     Paused,
     Replied,
-    RequestAttempts,
-    RequestStarted,
-    RetryPolicy,
     Send,
     Stimulus,
 )
+from holdfast.observe.retry import Budget, RetryPolicy
 
 Sending = Callable[[Send], Awaitable[Any]]
 Looking = Callable[[float], Awaitable[Any]]
 
 
 class RefusedAnswer(Exception):
-    """A refusal by a server, on its way to the retry machine."""
+    """A refusal by a server, on its way to the operation machine."""
 
     def __init__(self, error: HoldfastError, retry_after_ms: int) -> None:
         super().__init__(error.message)
@@ -75,22 +74,23 @@ class Performer:
 
     async def perform(self, nature: Nature, send: Sending, look: Looking = no_trace) -> Any:
         """Return the answer to a request, or raise the error that it ended with."""
-        attempts = RequestAttempts(self.policy, nature, self.rng, self.budget)
+        operation = OperationMachine(self.policy, nature, self.rng, self.budget)
         try:
-            return await self._carry(attempts, send, look)
+            return await self._carry(operation, send, look)
         finally:
             # Also when its caller was cancelled.
-            attempts.end()
+            operation.end()
 
-    async def _carry(self, attempts: RequestAttempts, send: Sending, look: Looking) -> Any:
-        stimulus: Stimulus = RequestStarted()
+    async def _carry(self, operation: OperationMachine, send: Sending, look: Looking) -> Any:
+        stimulus: Stimulus = Begun()
         tries = 0
         while True:
-            match attempts.step(stimulus, clock.now()):
+            match operation.step(stimulus, clock.now().monotonic_ms):
                 case Finish(body=body):
                     return body
                 case GiveUp(error=error):
-                    raise error.with_traceback(None)
+                    raised = error.error() if isinstance(error, Refusal) else error
+                    raise raised.with_traceback(None)
                 case Pause(duration_ms=duration_ms):
                     await asyncio.sleep(duration_ms / 1_000)
                     stimulus = Paused()
@@ -112,16 +112,17 @@ class Performer:
             return Failed(refused.error, refused.retry_after_ms)
         except HoldfastError as error:
             return Failed(error)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             return Failed(OutcomeUnknown(f"the answer cannot be decoded: {error}"))
 
     async def _look(self, look: Looking, timeout_s: float) -> Stimulus:
         self.lost += 1
         try:
-            return Looked(await look(timeout_s))
+            found = await look(timeout_s)
+            return Looked(Evidence.ABSENT if found is None else Evidence.DONE, found)
         except RefusedAnswer as refused:
             return LookFailed(refused.error, refused.retry_after_ms)
         except HoldfastError as error:
             return LookFailed(error)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             return LookFailed(Unavailable(f"the answer cannot be decoded: {error}"))

@@ -13,6 +13,7 @@ import re
 import ssl
 import tempfile
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     ca: the authority to trust, as PEM; by default those of the system.
     certificate, key: our credentials, as PEM; or `token`, a bearer token.
     namespace: the default namespace.
+    origin: the kubeconfig that it was read from, if it was, and the name of the context.
     refuses: returns why not to use a server, by its certificate; empty if it may be used.
     """
 
@@ -42,6 +44,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     key: bytes = b""
     token: str = ""
     namespace: str = "default"
+    origin: tuple[Path, str] | None = None
     refuses: Callable[[Mapping[str, Any] | None], str] | None = None
 
     def __repr__(self) -> str:
@@ -65,6 +68,22 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         except ValueError:
             return ""
         return ",".join(hashlib.sha256(it).hexdigest()[:FINGERPRINT_SHORT] for it in found)
+
+    @property
+    def advice(self) -> str:
+        """Return why servers may refuse these credentials already in the handshake; mostly none."""
+        if not self.certificate:
+            return ""
+        # Loaded only after a fault: it takes a sixth of the time in which a command starts.
+        from cryptography import x509
+
+        # A handshake in TLS 1.3 ends for the client before the server refuses it, without a reason.
+        ends = x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
+        if ends > datetime.now(UTC):
+            return ""
+        return (
+            f"; our certificate has expired on {ends:%Y-%m-%d}: get a new kubeconfig or certificate"
+        )
 
     def context(self) -> ssl.SSLContext:
         """Return the TLS context: servers must prove their identity, and we ours if we have one."""
@@ -104,8 +123,44 @@ def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-def from_kubeconfig(path: Path, context: str = "") -> Access:
+# Where a kubeconfig is looked for. Inside a replica the first names that of its service token.
+OWN_VARIABLE, KUBECTL_VARIABLE, DATA_VARIABLE = "HOLDFAST_KUBECONFIG", "KUBECONFIG", "HOLDFAST_DATA"
+DATA = "data"
+
+
+def find_kubeconfig() -> Path:
+    """Return the kubeconfig that the environment names. Raises Invalid when there is none.
+
+    HOLDFAST_KUBECONFIG comes first, then KUBECONFIG, then the file that `holdfast up` writes into
+    its data directory.
+    """
+    for variable in (OWN_VARIABLE, KUBECTL_VARIABLE):
+        # As with kubectl it may be a list; missing files are skipped.
+        named = [Path(it) for it in os.environ.get(variable, "").split(os.pathsep) if it]
+        for path in named:
+            if path.exists():
+                return path
+        if named:
+            raise Invalid(
+                f"{variable}: {named[0]} does not exist; `holdfast up` prints the path of its own"
+            )
+    path = Path(os.environ.get(DATA_VARIABLE) or DATA) / "kubeconfig"
+    if not path.exists():
+        raise Invalid(
+            f"no kubeconfig: {path} does not exist, {KUBECTL_VARIABLE} is not set and none is given"
+            "; `holdfast up` prints the path of its own"
+        )
+    return path
+
+
+def find_access(kubeconfig: Path | str | None = None, context: str = "") -> Access:
+    """Return the access of a kubeconfig: the given one, or that which the environment names."""
+    return from_kubeconfig(find_kubeconfig() if kubeconfig is None else kubeconfig, context)
+
+
+def from_kubeconfig(path: Path | str, context: str = "") -> Access:
     """Return the access that a kubeconfig describes, in its current context or another."""
+    path = Path(path)
     document = _document(path)
     chosen = context or str(document.get("current-context") or "")
     where = _named(document, "contexts", "context", chosen, path)
@@ -119,9 +174,26 @@ def from_kubeconfig(path: Path, context: str = "") -> Access:
         key=_pem(user, "client-key", path),
         token=_token(user, path),
         namespace=str(where.get("namespace") or "default"),
+        origin=(path, context),
     )
     access.check()
     return access
+
+
+def read_again(access: Access) -> Access | None:
+    """Return the access with other credentials that its kubeconfig has by now; None without any.
+
+    Service tokens and certificates are replaced in their files before they expire.
+    """
+    if access.origin is None:
+        return None
+    try:
+        found = from_kubeconfig(*access.origin)
+    except Invalid:
+        # The file may just be being replaced; the refusal says what is wrong.
+        return None
+    fresh = msgspec.structs.replace(found, servers=access.servers, refuses=access.refuses)
+    return None if fresh == access else fresh
 
 
 def with_authorities(path: Path, ca: bytes) -> bytes:

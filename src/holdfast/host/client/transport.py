@@ -1,16 +1,17 @@
-"""One try at one server, and what a fault means for the request.
+"""Which server is asked next, under which credentials, and what its answer means for the next one.
 
-If the connection could not be made, the server did not receive the request. If it broke or was
-silent for too long, the outcome of a write is unknown. With several servers, one is used until it
-fails, then the next, and a failed one is avoided for a while (`Reachable`).
+`http_session` makes each try. With several servers, one is used until it fails, then the next, and
+a failed one is avoided for a while (`Reachable`). A request that a server certainly did not receive
+goes to the next one within the same time; whether any other is sent again is for the operation
+machine to decide.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
 from weakref import WeakSet
@@ -19,9 +20,10 @@ import aiohttp
 import msgspec
 
 from holdfast.host.client.answers import REASON_HEADER, HttpAnswer
+from holdfast.host.client.http_session import HttpSession, patience_ms, read_body
 from holdfast.host.client.paths import TRUST_HEADER
-from holdfast.host.client.server_access import Access
-from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
+from holdfast.host.client.server_access import Access, read_again
+from holdfast.model.errors import HoldfastError, Unavailable
 
 # Which servers answered recently, shared by all connections of a process.
 #
@@ -72,30 +74,13 @@ class Reachable:
 
 # The longest pause, whatever a server says.
 STAY_AWAY_MAX_S = 30.0
-CONNECT_S = 3.0
 # A working server begins to answer a watch at once, whatever its events.
 OPENING_S = 6.0
-CONNECTIONS_MAX = 256
-# How long an idle connection is kept, a little less than servers allow: agents renew every ten or
-# twenty seconds, and a handshake for each would cost more than the renewal.
-KEEP_S = 75.0
-READS = ("GET", "HEAD")
 USER_AGENT = "holdfast"
+UNAUTHENTICATED = 401
 # The number of this try of its request, for the servers' metrics; the first try does not send it.
 ATTEMPT_HEADER = "X-Holdfast-Attempt"
 ATTEMPT: ContextVar[int] = ContextVar("attempt", default=1)
-# How OpenSSL reports an untrusted authority, and what to do about it.
-_UNKNOWN_ISSUER = (18, 19, 20, 21)
-_ROTATED = (
-    ". If the plane's certificate authority was rotated, get a kubeconfig from a server again; a "
-    "node joins again with a new token"
-)
-# When one of these is raised, nothing was sent.
-_BEFORE_SENDING = (
-    aiohttp.ClientConnectorError,
-    aiohttp.ClientConnectorDNSError,
-    aiohttp.ConnectionTimeoutError,
-)
 
 
 class Transport:
@@ -113,12 +98,14 @@ class Transport:
         self.reachable = reachable if reachable is not None else Reachable()
         self._current = 0
         self._away_until = 0.0
-        self._agent = agent
+        self._agent, self._access = agent, access
         self._session = _session(access, agent)
         # The session of the previous certificate: requests in flight may end there.
-        self._earlier: aiohttp.ClientSession | None = None
+        self._earlier: HttpSession | None = None
         self._streams: WeakSet[aiohttp.ClientResponse] = WeakSet()
         self._earlier_streams: WeakSet[aiohttp.ClientResponse] = WeakSet()
+        # Whether any server has answered yet.
+        self.has_answered = False
 
     @property
     def server(self) -> str:
@@ -128,11 +115,6 @@ class Transport:
         # It stays with this one: returning to a server that hangs would cost another timeout.
         self._current = self._servers.index(chosen)
         return chosen
-
-    @property
-    def servers(self) -> int:
-        """Return how many servers may be asked."""
-        return len(self._servers)
 
     def learn(self, servers: Sequence[str]) -> None:
         """Add servers to ask when no configured one answers."""
@@ -151,28 +133,44 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
     ) -> HttpAnswer:
-        """Return any answer. Raises Unavailable, or OutcomeUnknown of a write."""
-        server = self.server
+        """Return any answer of any server. Raises Unavailable, or OutcomeUnknown of a write."""
         if ATTEMPT.get() > 1:
             headers = {**(headers or {}), ATTEMPT_HEADER: str(ATTEMPT.get())}
-        timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(CONNECT_S, timeout_s))
-        try:
-            async with self._session.request(
-                method, server + path, params=query, data=body, headers=headers, timeout=timeout
-            ) as response:
-                body = await response.read()
-                self.reachable.answered(server)
-                return HttpAnswer(
-                    response.status,
-                    body,
-                    response.headers.get(REASON_HEADER, ""),
-                    patience_ms(response.headers),
-                    server,
-                    tuple(response.headers.getall("Warning", ())),
-                )
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+
+        async def exchange(server: str) -> HttpAnswer:
+            left_s = max(0.001, deadline_s - loop.time())
+            return await self._session.exchange(
+                server, method, path, query=query, body=body, headers=headers, timeout_s=left_s
+            )
+
+        for left in reversed(range(len(self._servers))):
+            server, used = self.server, self._access
+            try:
+                answer = await exchange(server)
+                if answer.code == UNAUTHENTICATED and await self._renew(used):
+                    answer = await exchange(server)
+            except HoldfastError as error:
+                self.fault(server)
+                if isinstance(error, Unavailable) and left and loop.time() < deadline_s:
+                    continue
+                if used.advice:
+                    raise type(error)(error.message + used.advice, code=error.code) from error
+                raise
+            self.reachable.answered(server)
+            self._heed(server, answer.code, answer.retry_after_ms)
+            return answer
+        raise Unavailable("no server is configured")
+
+    def _heed(self, server: str, code: int, retry_after_ms: int) -> None:
+        """Remember what an answer means for the next requests."""
+        self.has_answered = True
+        if code == 503:
+            # The server stops, or cannot reach its store; the next request goes elsewhere.
             self.fault(server)
-            raise self._meaning(method, server, error) from error
+        elif code == 429:
+            self.stay_away(retry_after_ms)
 
     async def stream(
         self,
@@ -181,20 +179,72 @@ class Transport:
         *,
         headers: Mapping[str, str] | None = None,
         opening_s: float | None = OPENING_S,
+        any_server: bool = False,
     ) -> tuple[aiohttp.ClientResponse, str]:
-        """Return an answer with an endless body, and its server. Raises Unavailable."""
-        server = self.server
-        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_S)
-        try:
-            async with asyncio.timeout(opening_s):
-                response = await self._session.get(
-                    server + path, params=query, headers=headers, timeout=timeout
+        """Return a good answer with an endless body, and its server. Raises what was refused.
+
+        With `any_server` the next one is tried where one does not answer, as in `send`; a component
+        rather decides anew.
+        """
+        for left in reversed(range(len(self._servers))):
+            server = self.server
+            try:
+                response = await self._session.open(
+                    server, "GET", path, query=query, headers=headers, opening_s=opening_s
                 )
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self.fault(server)
-            raise self._meaning("GET", server, error) from error
+                break
+            except Unavailable:
+                self.fault(server)
+                if not any_server or not left:
+                    raise
         self._streams.add(response)
+        if response.status != 200:
+            async with response:
+                await self._demand_good(server, response)
+        self.has_answered = True
         return response, server
+
+    async def _demand_good(self, server: str, response: aiohttp.ClientResponse) -> None:
+        """Raise the refusal in an answer."""
+        code, patience = response.status, patience_ms(response.headers)
+        self._heed(server, code, patience)
+        reason = response.headers.get(REASON_HEADER, "")
+        body = await read_body(server, "GET", response)
+        raise HttpAnswer(code, body, reason, patience, server).error(may_have_happened=False)
+
+    @contextlib.asynccontextmanager
+    async def websocket(
+        self,
+        path: str,
+        query: Sequence[tuple[str, str]],
+        *,
+        protocols: Sequence[str],
+        opening_s: float,
+        frame_bytes_max: int,
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Connect a WebSocket to any server. Raises what was refused."""
+        stack = contextlib.AsyncExitStack()
+        for left in reversed(range(len(self._servers))):
+            server = self.server
+            try:
+                socket = await stack.enter_async_context(
+                    self._session.websocket(
+                        server,
+                        path,
+                        query=query,
+                        protocols=protocols,
+                        opening_s=opening_s,
+                        frame_bytes_max=frame_bytes_max,
+                    )
+                )
+                break
+            except Unavailable:
+                self.fault(server)
+                if not left:
+                    raise
+        async with stack:
+            self.has_answered = True
+            yield socket
 
     def fault(self, server: str) -> None:
         """Avoid this server for a while."""
@@ -218,6 +268,7 @@ class Transport:
     async def take(self, access: Access) -> None:
         """Use other credentials from now on. Watches end with the take after this one."""
         ended, self._earlier = self._earlier, self._session
+        self._access = access
         self._session = _session(access, self._agent)
         streams, self._earlier_streams = self._earlier_streams, self._streams
         self._streams = WeakSet()
@@ -225,14 +276,22 @@ class Transport:
             # aiohttp would close the connection and leave its reader waiting for ever.
             stream.content.set_exception(aiohttp.ClientConnectionError("its certificate is old"))
         if ended is not None:
-            await ended.close()
+            await ended.aclose()
+
+    async def _renew(self, used: Access) -> bool:
+        """Use the credentials that the kubeconfig has by now. Return whether there are other ones.
+
+        `used` are those that were refused; another request may have found new ones meanwhile.
+        """
+        fresh = await asyncio.to_thread(read_again, used)
+        if fresh is not None and fresh != self._access:
+            await self.take(fresh)
+        return fresh is not None
 
     async def close(self) -> None:
         if self._earlier is not None:
-            await self._earlier.close()
-        await self._session.close()
-        # Closing the connections takes a turn of the loop, or each leaves a warning.
-        await asyncio.sleep(0)
+            await self._earlier.aclose()
+        await self._session.aclose()
 
     async def __aenter__(self) -> Transport:
         return self
@@ -245,43 +304,11 @@ class Transport:
     ) -> None:
         await self.close()
 
-    def _meaning(self, method: str, server: str, error: BaseException) -> HoldfastError:
-        text = f"{server}: {_sentence(error)}"
-        if method in READS or isinstance(error, _BEFORE_SENDING):
-            return Unavailable(text)
-        return OutcomeUnknown(text)
 
-
-def _session(access: Access, agent: str) -> aiohttp.ClientSession:
+def _session(access: Access, agent: str) -> HttpSession:
     headers = {"User-Agent": agent, "Accept": "application/json"}
     if access.trusts:
         headers[TRUST_HEADER] = access.trusts
     if access.token:
         headers["Authorization"] = f"Bearer {access.token}"
-    connector = aiohttp.TCPConnector(
-        ssl=access.context(), limit=CONNECTIONS_MAX, keepalive_timeout=KEEP_S
-    )
-    session = aiohttp.ClientSession(connector=connector, headers=headers)
-    # aiohttp by itself repeats PUT and DELETE when a kept connection broke. Whether a second try is
-    # safe is for the retry machine to decide.
-    session._retry_connection = False
-    return session
-
-
-def patience_ms(headers: Mapping[str, str]) -> int:
-    """Return Retry-After in milliseconds. Dates are not parsed: our servers send seconds."""
-    text = headers.get("Retry-After", "")
-    return int(text) * 1_000 if text.isascii() and text.isdigit() and len(text) < 6 else 0
-
-
-def _sentence(error: BaseException) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        why = error.certificate_error
-        advice = _ROTATED if getattr(why, "verify_code", 0) in _UNKNOWN_ISSUER else ""
-        return f"its certificate was rejected: {getattr(why, 'verify_message', why)}{advice}"
-    if isinstance(error, aiohttp.ClientConnectorError) and error.errno:
-        # Its own text names Python objects.
-        return os.strerror(error.errno)
-    return str(error) or type(error).__name__
+    return HttpSession(access.context(), headers)

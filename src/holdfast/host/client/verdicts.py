@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.host.client.answers import ApiStatus, HttpAnswer, error_of
-from holdfast.host.client.typed_requests import Result, read_object
+from holdfast.host.client.answers import UNREADABLE, ApiStatus, HttpAnswer, error_of
 from holdfast.model.encoding.resource_versions import object_revision
+from holdfast.model.encoding.wire import decode_trusted
 from holdfast.model.errors import FieldError, HoldfastError, Invalid, Missing, OutcomeUnknown
+from holdfast.model.meta import Object
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_named
 from holdfast.model.requests import Accepted
 
 # The reason of a refusal without one, as from a proxy in between.
@@ -30,6 +32,23 @@ _FIELD_MANAGER = "FieldManagerConflict"
 _REASONS = {reason.value: reason for reason in Reason}
 
 _STATUS = msgspec.json.Decoder(ApiStatus)
+
+
+class Result(msgspec.Struct, frozen=True):
+    """The outcome of one request: success with its objects, or a refusal with its Status."""
+
+    code: int = 200
+    revision: int = 0
+    replayed: bool = False
+    objects: list[msgspec.Raw] = []
+    reason: str = ""
+    status: ApiStatus = ApiStatus()
+
+
+class Results(msgspec.Struct, frozen=True):
+    """The answer to many requests, in their order."""
+
+    items: list[Result]
 
 
 def refusal_of(
@@ -58,7 +77,7 @@ def refusal_of_answer(answer: HttpAnswer, *, is_write: bool) -> Refusal | Holdfa
     """Return the refusal in a whole HTTP answer."""
     try:
         status = _STATUS.decode(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         # A proxy answers in HTML, of which the client takes what it can.
         return answer.error(may_have_happened=is_write)
     return refusal_of(answer.code, status, answer.reason, is_write=is_write)
@@ -70,13 +89,19 @@ def verdict_of(result: Result) -> Accepted | Refusal | HoldfastError:
         return refusal_of(result.code, result.status, result.reason, is_write=True)
     try:
         objects = tuple(read_object(bytes(raw)) for raw in result.objects)
-    except (msgspec.DecodeError, Missing) as error:
+    except (*UNREADABLE, Missing) as error:
         return unreadable_answer(error)
     return Accepted(result.revision, objects, result.replayed)
 
 
 class _Kind(msgspec.Struct, frozen=True):
     kind: str = ""
+
+
+def read_object(body: bytes) -> Object:
+    """Decode an object of any kind. Raises a decoding error, or Missing for an unknown kind."""
+    kind = kind_named(msgspec.json.decode(body, type=_Kind).kind)
+    return decode_trusted(kind.struct, body)
 
 
 def write_verdict(answer: HttpAnswer) -> Accepted | Refusal | HoldfastError:
@@ -93,7 +118,7 @@ def write_verdict(answer: HttpAnswer) -> Accepted | Refusal | HoldfastError:
         obj = read_object(answer.body)
         version = obj.metadata.resource_version
         revision = object_revision(version) if version else 0
-    except (msgspec.DecodeError, UnicodeDecodeError, Invalid, Missing) as error:
+    except (*UNREADABLE, Invalid, Missing) as error:
         return unreadable_answer(error)
     return Accepted(revision, (obj,))
 

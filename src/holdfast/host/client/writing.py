@@ -1,28 +1,44 @@
 """Writes to any of a plane's servers, each operation once.
 
-Every write carries an operation id, the same for all its tries; the object remembers accepted ones.
+Each is a request of `model/requests`, encoded like a component's (`request_calls`). Every write
+carries an operation id, the same for all its tries; the object remembers accepted ones.
 When an answer is lost, the object is read and checked for the operation before anything is sent
-again. `observe/retry` decides what to do after each outcome.
+again. `observe/operation` decides what to do after each outcome.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar, overload
 
 import msgspec
 
 from holdfast.host.client import paths
-from holdfast.host.client.paths import OPERATION_HEADER, TERM_HEADER
+from holdfast.host.client.plain_documents import (
+    Document,
+    decode_document,
+    encode_document,
+    subject_of,
+)
 from holdfast.host.client.reading import ReadingClient
+from holdfast.host.client.request_calls import api_call
 from holdfast.host.client.retrying import RefusedAnswer, demand_good
 from holdfast.model.encoding.wire import decode_trusted, encode, readable
 from holdfast.model.errors import Missing, OutcomeUnknown
 from holdfast.model.meta import AnyObject, Object
-from holdfast.model.registry import Kind, kind_of, kind_of_struct
-from holdfast.model.requests import PatchType, Propagation, Term
-from holdfast.observe.retry import Nature, Send
+from holdfast.model.operation_evidence import remembers
+from holdfast.model.registry import kind_of, kind_of_struct
+from holdfast.model.requests import (
+    Create,
+    Patch,
+    PatchType,
+    Propagation,
+    Remove,
+    Term,
+    Update,
+)
+from holdfast.observe.operation import Nature, Send
 
 # Looks for the trace of a write whose answer was lost.
 #
@@ -39,11 +55,6 @@ class BodyReader(Protocol):
 
 class _Items(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] = []
-
-
-def is_remembered(obj: Object, operation: str) -> bool:
-    """Return whether this operation was accepted on the object."""
-    return any(past.id == operation for past in obj.metadata.operations)
 
 
 async def fetch_object(
@@ -63,7 +74,7 @@ async def find_remembered(
 ) -> AnyObject | None:
     """Return the object, if it remembers the operation."""
     obj = await fetch_object(client, cls, path, timeout_s)
-    return obj if obj is not None and is_remembered(obj, operation) else None
+    return obj if obj is not None and remembers(obj, operation) else None
 
 
 async def trace_of_generated(
@@ -73,7 +84,7 @@ async def trace_of_generated(
     body = await client.fetch(collection, None, timeout_s)
     for item in msgspec.json.decode(body, type=_Items).items:
         obj = readable(cls, bytes(item))
-        if obj is not None and is_remembered(obj, operation):
+        if obj is not None and remembers(obj, operation):
             return obj
     return None
 
@@ -97,20 +108,23 @@ async def trace_of_delete(
     obj = await fetch_object(client, cls, path, timeout_s)
     if obj is None or (uid and obj.metadata.uid != uid):
         return Vanished()
-    return obj if is_remembered(obj, operation) else None
-
-
-JSON = "application/json"
-
-_JSON = msgspec.json.Encoder()
+    return obj if remembers(obj, operation) else None
 
 
 class DeletedObject(msgspec.Struct, frozen=True, gc=False):
     """The result for an object that no longer exists."""
 
 
+Written = TypeVar("Written")
+Write = Create | Update | Patch | Remove
+
+
 class WritingClient(ReadingClient):
     """The writing half of a client.
+
+    Objects are typed or plain dicts with `apiVersion`, `kind` and `metadata`; the result is typed.
+    An object without a namespace goes to that of the credentials. `operation` is an id of the
+    caller's own, under which a write takes effect once, also over restarts of the caller.
 
     `term` is the lease under which it writes: a component's client sets it to what AcquireLease
     returned, because its writes of objects are refused without one. People have none.
@@ -118,25 +132,33 @@ class WritingClient(ReadingClient):
 
     term: Term | None = None
 
-    async def create(self, obj: AnyObject, *, operation: str = "", manager: str = "") -> AnyObject:
+    @overload
+    async def create(
+        self, obj: AnyObject, *, operation: str = "", manager: str = "", dry_run: bool = False
+    ) -> AnyObject: ...
+    @overload
+    async def create(
+        self, obj: Document, *, operation: str = "", manager: str = "", dry_run: bool = False
+    ) -> Object: ...
+    async def create(
+        self, obj: Any, *, operation: str = "", manager: str = "", dry_run: bool = False
+    ) -> Any:
         """Create an object. Raises Conflict (AlreadyExists) if it exists."""
-        kind, metadata = kind_of(obj), obj.metadata
-        operation = operation or new_operation()
-        path, cls = paths.collection(kind, metadata.namespace), type(obj)
+        obj = self._placed(obj)
+        operation, cls = operation or new_operation(), type(obj)
+        request = Create(obj, manager, dry_run, operation, self.term)
+        metadata = obj.metadata
 
-        async def look(timeout_s: float) -> AnyObject | None:
+        async def look(timeout_s: float) -> Object | None:
             if not metadata.name:
+                path = paths.collection(kind_of(obj), metadata.namespace)
                 return await trace_of_generated(self, cls, path, operation, timeout_s)
-            where = paths.one(kind, metadata.namespace, metadata.name)
+            where = paths.one(kind_of(obj), metadata.namespace, metadata.name)
             return await find_remembered(self, cls, where, operation, timeout_s)
 
-        async def send(effect: Send) -> AnyObject:
-            body = await self.put("POST", path, encode(obj), operation, effect, manager=manager)
-            return _written(cls, body)
+        return await self._write(request, lambda body: _written(cls, body), look)
 
-        made: AnyObject = await self.performer.perform(Nature.WRITE, send, look)
-        return made
-
+    @overload
     async def update(
         self,
         obj: AnyObject,
@@ -144,12 +166,32 @@ class WritingClient(ReadingClient):
         subresource: str = "",
         operation: str = "",
         manager: str = "",
-    ) -> AnyObject:
+        dry_run: bool = False,
+    ) -> AnyObject: ...
+    @overload
+    async def update(
+        self,
+        obj: Document,
+        *,
+        subresource: str = "",
+        operation: str = "",
+        manager: str = "",
+        dry_run: bool = False,
+    ) -> Object: ...
+    async def update(
+        self,
+        obj: Any,
+        *,
+        subresource: str = "",
+        operation: str = "",
+        manager: str = "",
+        dry_run: bool = False,
+    ) -> Any:
         """Replace an object or its status. Raises Conflict if it has changed since."""
-        path = paths.one(kind_of(obj), obj.namespace, obj.name, subresource)
-        return await self._write(
-            type(obj), "PUT", path, lambda: encode(obj), operation, manager=manager
-        )
+        obj = self._placed(obj)
+        operation = operation or new_operation()
+        request = Update(obj, subresource, manager, dry_run, operation, self.term)
+        return await self._write_one(type(obj), request)
 
     async def update_status(self, obj: AnyObject, *, operation: str = "") -> AnyObject:
         """Replace the status of an object."""
@@ -170,8 +212,7 @@ class WritingClient(ReadingClient):
         An object that needs no change is returned as it is, without a write.
         """
         operation = operation or new_operation()
-        path = paths.one(kind_of_struct(cls), namespace, name)
-        where = f"{path}/{subresource}" if subresource else path
+        path = self.path_of(cls, name, namespace)
         wanted: AnyObject | None = None
 
         async def send(effect: Send) -> AnyObject:
@@ -182,8 +223,8 @@ class WritingClient(ReadingClient):
                 wanted = compute(current)
                 if wanted == current:
                     return current
-            body = await self.put("PUT", where, encode(wanted), operation, effect)
-            return _written(cls, body)
+            request = Update(wanted, subresource, operation=operation, term=self.term)
+            return _written(cls, await self._put(request, effect))
 
         async def look(timeout_s: float) -> AnyObject | None:
             return await find_remembered(self, cls, path, operation, timeout_s)
@@ -203,40 +244,91 @@ class WritingClient(ReadingClient):
         operation: str = "",
         manager: str = "",
         force: bool = False,
+        dry_run: bool = False,
     ) -> AnyObject:
         """Change an object by a patch, which the server applies to the current one."""
-        path = paths.one(kind_of_struct(cls), namespace, name, subresource)
-        data = _JSON.encode(body)
-        return await self._write(
-            cls, "PATCH", path, lambda: data, operation, str(form.value), manager, force
+        kind = kind_of_struct(cls)
+        request = Patch(
+            kind.plural,
+            self.namespace_of(cls, namespace),
+            name,
+            form,
+            body,
+            subresource,
+            manager,
+            force,
+            dry_run=dry_run,
+            operation=operation or new_operation(),
+            term=self.term,
         )
+        return await self._write_one(cls, request)
 
+    @overload
     async def apply(
-        self, obj: AnyObject, *, manager: str, force: bool = False, operation: str = ""
-    ) -> AnyObject:
-        """Apply the fields of this manager on the server; create the object if it is missing."""
-        path = paths.one(kind_of(obj), obj.namespace, obj.name)
-        form = str(PatchType.APPLY.value)
-        return await self._write(
-            type(obj), "PATCH", path, lambda: encode(obj), operation, form, manager, force
+        self,
+        obj: AnyObject,
+        *,
+        manager: str,
+        force: bool = False,
+        operation: str = "",
+        dry_run: bool = False,
+    ) -> AnyObject: ...
+    @overload
+    async def apply(
+        self,
+        obj: Document,
+        *,
+        manager: str,
+        force: bool = False,
+        operation: str = "",
+        dry_run: bool = False,
+    ) -> Object: ...
+    async def apply(
+        self,
+        obj: Any,
+        *,
+        manager: str,
+        force: bool = False,
+        operation: str = "",
+        dry_run: bool = False,
+    ) -> Any:
+        """Apply the fields of this manager on the server; create the object if it is missing.
+
+        A dict is sent as it is: the fields that it leaves out are not the manager's.
+        """
+        if isinstance(obj, Object):
+            cls, body = type(obj), encode(obj)
+            name, namespace = obj.name, obj.namespace
+        else:
+            about = subject_of(obj, self.access.namespace)
+            cls, body = about.kind.struct, encode_document(obj)
+            name, namespace = about.name, about.namespace
+        return await self.patch(
+            cls,
+            name,
+            namespace,
+            msgspec.Raw(body),
+            form=PatchType.APPLY,
+            operation=operation,
+            manager=manager,
+            force=force,
+            dry_run=dry_run,
         )
 
     async def scale(self, cls: type[AnyObject], name: str, namespace: str, replicas: int) -> None:
         """Set the wanted number of replicas, and nothing else."""
-        kind = kind_of_struct(cls)
-        path = paths.one(kind, namespace, name)
-        data = _JSON.encode({"spec": {"replicas": replicas}})
-        operation, form = new_operation(), str(PatchType.MERGE.value)
-
-        async def send(effect: Send) -> bool:
-            await self.put("PATCH", f"{path}/scale", data, operation, effect, form)
-            return True
+        operation, path = new_operation(), self.path_of(cls, name, namespace)
+        body = {"spec": {"replicas": replicas}}
+        plural, where = kind_of_struct(cls).plural, self.namespace_of(cls, namespace)
+        request = Patch(
+            plural, where, name, PatchType.MERGE, body, "scale", operation=operation, term=self.term
+        )
 
         async def look(timeout_s: float) -> bool | None:
             found = await find_remembered(self, cls, path, operation, timeout_s)
             return None if found is None else True
 
-        await self.performer.perform(Nature.WRITE, send, look)
+        await self._write(request, lambda body: True, look)
 
     async def delete(
         self,
@@ -248,94 +340,80 @@ class WritingClient(ReadingClient):
         propagation: Propagation = Propagation.BACKGROUND,
         grace_seconds: int | None = None,
         operation: str = "",
+        dry_run: bool = False,
     ) -> AnyObject | DeletedObject:
         """Delete an object. Returns it while finalizers or a grace period delay the deletion."""
-        kind = kind_of_struct(cls)
-        operation = operation or new_operation()
-        path = paths.one(kind, namespace, name)
-        data = _JSON.encode(_delete_options(uid, propagation, grace_seconds))
-
-        async def send(effect: Send) -> AnyObject | DeletedObject:
-            body = await self.put("DELETE", path, data, operation, effect)
-            return _left_over(cls, kind, body)
+        operation, path = operation or new_operation(), self.path_of(cls, name, namespace)
+        request = Remove(
+            kind_of_struct(cls).plural,
+            self.namespace_of(cls, namespace),
+            name,
+            uid,
+            propagation=propagation,
+            grace_seconds=grace_seconds,
+            # In Kubernetes a grace period of 0 means force.
+            force=grace_seconds == 0,
+            dry_run=dry_run,
+            operation=operation,
+            term=self.term,
+        )
 
         async def look(timeout_s: float) -> AnyObject | DeletedObject | None:
             found = await trace_of_delete(self, cls, path, operation, uid, timeout_s)
             return DeletedObject() if isinstance(found, Vanished) else found
 
-        left: AnyObject | DeletedObject = await self.performer.perform(Nature.WRITE, send, look)
-        return left
+        return await self._write(request, lambda body: _left_over(cls, body), look)
+
+    def _placed(self, obj: Any) -> Any:
+        """Return the object of a document; one without a namespace gets that of the credentials."""
+        if not isinstance(obj, Object):
+            obj = decode_document(obj)
+        if obj.namespace or not kind_of(obj).namespaced:
+            return obj
+        metadata = msgspec.structs.replace(obj.metadata, namespace=self.access.namespace)
+        return msgspec.structs.replace(obj, metadata=metadata)
+
+    async def _write_one(self, cls: type[AnyObject], request: Update | Patch) -> AnyObject:
+        """Write an object that has a name."""
+        subject, operation = request.subject(), request.operation
+        path = paths.one(kind_of_struct(cls), subject.namespace, subject.name)
+
+        async def look(timeout_s: float) -> AnyObject | None:
+            return await find_remembered(self, cls, path, operation, timeout_s)
+
+        return await self._write(request, lambda body: _written(cls, body), look)
 
     async def _write(
         self,
-        cls: type[AnyObject],
-        method: str,
-        path: str,
-        body: Callable[[], bytes],
-        operation: str,
-        form: str = JSON,
-        manager: str = "",
-        force: bool = False,
-    ) -> AnyObject:
-        operation = operation or new_operation()
-        where = path.removesuffix("/status")
+        request: Write,
+        read: Callable[[bytes], Written],
+        look: Callable[[float], Awaitable[Written | None]],
+    ) -> Written:
+        async def send(effect: Send) -> Written:
+            return read(await self._put(request, effect))
 
-        async def send(effect: Send) -> AnyObject:
-            data = await self.put(
-                method, path, body(), operation, effect, form, manager=manager, force=force
-            )
-            return _written(cls, data)
-
-        async def look(timeout_s: float) -> AnyObject | None:
-            return await find_remembered(self, cls, where, operation, timeout_s)
-
-        written: AnyObject = await self.performer.perform(Nature.WRITE, send, look)
+        written: Written = await self.performer.perform(Nature.WRITE, send, look)
         return written
 
-    async def put(
-        self,
-        method: str,
-        path: str,
-        body: bytes,
-        operation: str,
-        effect: Send,
-        form: str = JSON,
-        *,
-        manager: str = "",
-        force: bool = False,
-    ) -> bytes:
+    async def _put(self, request: Write, effect: Send) -> bytes:
         """Try a write once. Return the body of the answer."""
-        query = {"fieldManager": manager} if manager else {}
-        if force:
-            query["force"] = "true"
-        headers = {"Content-Type": form}
-        if operation:
-            headers[OPERATION_HEADER] = operation
-        if self.term is not None:
-            headers[TERM_HEADER] = f"{self.term.epoch} {self.term.scope}"
+        call = api_call(None, request)
         answer = await self.transport.send(
-            method,
-            path,
-            query=query,
-            body=body,
-            headers=headers,
+            call.method,
+            call.path,
+            query=call.query,
+            body=call.body,
+            headers=call.headers,
             timeout_s=effect.timeout_ms / 1_000,
         )
-        return demand_good(answer, is_write=True).body
+        demand_good(answer, is_write=True)
+        self.pass_warnings(answer)
+        return answer.body
 
 
 def new_operation() -> str:
     """Return an id for an operation that will not be repeated after a restart."""
     return uuid.uuid4().hex
-
-
-def _delete_options(uid: str, propagation: Propagation, grace: int | None) -> dict[str, Any]:
-    options: dict[str, Any] = {"propagationPolicy": propagation.value}
-    if uid:
-        options["preconditions"] = {"uid": uid}
-    if grace is not None:
-        options["gracePeriodSeconds"] = grace
-    return options
 
 
 def _written(cls: type[AnyObject], body: bytes) -> AnyObject:
@@ -345,9 +423,9 @@ def _written(cls: type[AnyObject], body: bytes) -> AnyObject:
     return decode_trusted(cls, body)
 
 
-def _left_over(cls: type[AnyObject], kind: Kind, body: bytes) -> AnyObject | DeletedObject:
+def _left_over(cls: type[AnyObject], body: bytes) -> AnyObject | DeletedObject:
     """Return what is left: a Status means deleted, an object means being deleted."""
-    if msgspec.json.decode(body, type=_OnlyKind).kind == kind.name:
+    if msgspec.json.decode(body, type=_OnlyKind).kind == kind_of_struct(cls).name:
         return decode_trusted(cls, body)
     return DeletedObject()
 

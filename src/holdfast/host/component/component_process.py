@@ -22,7 +22,7 @@ from holdfast.host.runtime.runtime import NodeRuntime
 from holdfast.host.tunnel.agent_end import AgentTunnel
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError
-from holdfast.model.machine import ArchiveRecord, Machine
+from holdfast.model.machine import AnyMachine, ArchiveRecord
 from holdfast.model.requests import ReleaseLease, Term
 from holdfast.observe.watch_events import SERVERS
 
@@ -68,7 +68,7 @@ class Component:
     def __init__(
         self,
         title: str,
-        machine: Machine,
+        machine: AnyMachine,
         identity: Identity,
         api_client: ApiClient,
         *,

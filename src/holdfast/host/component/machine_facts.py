@@ -19,7 +19,7 @@ from holdfast.agent.node_facts import NodeFacts
 from holdfast.host.runtime.cgroups.groups import ceilings
 from holdfast.host.runtime.devices import LocalDevice
 from holdfast.model import quantity
-from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.errors import Invalid, invalid_option
 from holdfast.model.kinds.node import Device, PortShare
 from holdfast.model.meta import Quantity
 
@@ -75,7 +75,7 @@ def with_devices(given: NodeFacts, local: Sequence[LocalDevice]) -> NodeFacts:
     known = {device.id for device in given.devices}
     for device in local:
         if device.device.id in known:
-            raise _wrong("--device", device.device.id, "id: must be unique")
+            raise invalid_option("--device", device.device.id, "id: must be unique")
     devices = (*given.devices, *(device.device for device in local))
     return msgspec.structs.replace(given, devices=devices)
 
@@ -110,7 +110,7 @@ def pairs(option: str, given: list[str]) -> dict[str, str]:
     for text in given:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise _wrong(option, text, "must be KEY=VALUE")
+            raise invalid_option(option, text, "must be KEY=VALUE")
         made[key] = value
     return made
 
@@ -120,7 +120,7 @@ def port_share(given: str) -> PortShare:
     number, slash, count = given.partition("/")
     is_share = slash and all(it.isascii() and it.isdigit() for it in (number, count))
     if not is_share or not 1 <= int(number) <= int(count) <= SHARING_MAX:
-        raise _wrong("--port-share", given, f"must be NUMBER/COUNT, 1/1 to 1/{SHARING_MAX}")
+        raise invalid_option("--port-share", given, f"must be NUMBER/COUNT, 1/1 to 1/{SHARING_MAX}")
     return PortShare(index=int(number) - 1, of=int(count))
 
 
@@ -172,9 +172,4 @@ def _check(name: str, amount: str | float) -> None:
     try:
         quantity.capacity(name, amount)
     except Invalid as error:
-        raise _wrong("--capacity", f"{name}={amount}", error.message) from error
-
-
-def _wrong(option: str, value: str, rule: str) -> Invalid:
-    error = FieldError(option, value[:80], rule)
-    return Invalid(str(error), (error,))
+        raise invalid_option("--capacity", f"{name}={amount}", error.message) from error

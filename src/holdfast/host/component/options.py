@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.node_facts import NodeFacts
-from holdfast.host.client import Client, from_kubeconfig
+from holdfast.host.client import AsyncClient, from_kubeconfig
 from holdfast.host.component import build, machine_facts
 from holdfast.host.component.build import AgentSettings, ComponentSettings
 from holdfast.host.component.component_process import Component
@@ -34,7 +34,8 @@ from holdfast.host.runtime.containers.runc import SANDBOX_OPTION
 from holdfast.host.runtime.run_as import OPTION as RUN_AS_RANGE
 from holdfast.host.runtime.run_as import default_range, default_table, parse_range
 from holdfast.host.runtime.starting import RuntimeOptions
-from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.errors import Invalid, invalid_option
+from holdfast.model.kinds.node import GPU
 
 Run = Callable[[argparse.Namespace], Awaitable[int]]
 CONTAINER_EGRESS = "--container-egress"
@@ -160,7 +161,7 @@ async def run_agent(settings: AgentSettings, arguments: argparse.Namespace) -> i
 
 async def token(arguments: argparse.Namespace) -> int:
     """Create a join token. Only its text is printed, so that scripts can use it."""
-    async with Client(from_kubeconfig(arguments.kubeconfig)) as client:
+    async with AsyncClient(from_kubeconfig(arguments.kubeconfig)) as client:
         say(await create_token(client, arguments.node, duration("--ttl", arguments.ttl)))
     return 0
 
@@ -177,7 +178,7 @@ def _servers(arguments: argparse.Namespace) -> tuple[str, ...]:
         raise Invalid("--server: must be given: https://HOST:PORT of a server")
     for server in arguments.server:
         if not server.startswith("https://"):
-            raise _wrong("--server", server, "must begin with https://")
+            raise invalid_option("--server", server, "must begin with https://")
     return tuple(dict.fromkeys(server.rstrip("/") for server in arguments.server))
 
 
@@ -208,16 +209,18 @@ def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
     images = tuple(arguments.images) or (arguments.data / "images",)
     local = devices.parse_all(arguments.device)
     stated = [it.device_class for it in (*given.devices, *(it.device for it in local))]
-    if arguments.gpus == GPUS[0] and devices.GPU not in stated:
+    if arguments.gpus == GPUS[0] and GPU not in stated:
         local = (*local, *devices.gpus())
     given = msgspec.structs.replace(
         machine_facts.with_devices(given, local),
         images=given.images or machine_facts.images_in(images),
     )
     if not 1 <= arguments.pids_max <= PIDS_LIMIT:
-        raise _wrong("--pids-max", str(arguments.pids_max), f"must be from 1 to {PIDS_LIMIT}")
+        raise invalid_option(
+            "--pids-max", str(arguments.pids_max), f"must be from 1 to {PIDS_LIMIT}"
+        )
     if arguments.tenant_images_mib < 1:
-        raise _wrong(TENANT_IMAGES, str(arguments.tenant_images_mib), "must be at least 1")
+        raise invalid_option(TENANT_IMAGES, str(arguments.tenant_images_mib), "must be at least 1")
     for field in ("region", "zone"):
         if not getattr(given, field):
             raise Invalid(f"--{field}: must be given: the scheduler needs it")
@@ -245,7 +248,7 @@ def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
 
 def _sandbox_runtime(path: Path | None) -> Path | None:
     if path is not None and not path.is_absolute():
-        raise _wrong(SANDBOX_OPTION, str(path), "must be an absolute path")
+        raise invalid_option(SANDBOX_OPTION, str(path), "must be an absolute path")
     return path
 
 
@@ -255,10 +258,12 @@ def _rules(arguments: argparse.Namespace) -> ConfinementRules:
     is_root = os.geteuid() == 0
     if given and (arguments.single_tenant or not is_root):
         why = f"with {SINGLE_TENANT}" if is_root else "by an agent that is not root"
-        raise _wrong(RUN_AS_RANGE, given, f"cannot be used {why}")
+        raise invalid_option(RUN_AS_RANGE, given, f"cannot be used {why}")
     for path in arguments.hide:
         if path.exists() and not path.is_dir():
-            raise _wrong("--hide", str(path), "must be a directory: a file cannot be hidden")
+            raise invalid_option(
+                "--hide", str(path), "must be a directory: a file cannot be hidden"
+            )
     hidden = (arguments.data, *arguments.hide, *filter(None, [arguments.pki]))
     if arguments.single_tenant or not is_root:
         return ConfinementRules(hidden=hidden)
@@ -281,10 +286,5 @@ def duration(option: str, text: str) -> timedelta:
     """Parse a duration such as 90s, 30m, 1h or 2d. Raises Invalid."""
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise _wrong(option, text, "must be a duration such as 90s, 30m, 1h or 2d")
+        raise invalid_option(option, text, "must be a duration such as 90s, 30m, 1h or 2d")
     return timedelta(seconds=int(found[1]) * SECONDS[found[2]])
-
-
-def _wrong(option: str, value: str, rule: str) -> Invalid:
-    error = FieldError(option, value[:80], rule)
-    return Invalid(str(error), (error,))

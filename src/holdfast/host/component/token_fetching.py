@@ -10,9 +10,8 @@ from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.client import paths
 from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.api_client import ApiClient
-from holdfast.host.client.request_calls import ApiCall
+from holdfast.host.client.request_calls import JSON, ApiCall
 from holdfast.host.client.verdicts import refusal_of_answer, unreadable_answer
-from holdfast.host.client.writing import JSON
 from holdfast.host.pki.kubeconfig import kubeconfig
 from holdfast.host.pki.service_tokens import SignedServiceToken
 from holdfast.host.runtime.service_tokens import Fetched, FetchToken

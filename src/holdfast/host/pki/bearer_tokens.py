@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.host.server.authentication import TENANT_GROUP, secret_hash
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.access import Token, TokenPurpose, TokenSpec
@@ -60,7 +60,7 @@ def groups_for(groups: Sequence[str], tenants: Sequence[str]) -> tuple[str, ...]
 
 
 async def create_bearer(
-    client: Client,
+    client: AsyncClient,
     user: str,
     groups: Sequence[str],
     ttl: timedelta,

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from holdfast.host.client import Client
+from holdfast.host.client import AsyncClient
 from holdfast.host.pki import trust_bundle
 from holdfast.host.server.authentication import secret_hash
 from holdfast.model.errors import Invalid
@@ -95,7 +95,7 @@ def new_token(
     return Token(ObjectMeta(name=text.name, namespace=SYSTEM_NAMESPACE), spec=spec), text
 
 
-async def create_token(client: Client, node: str, ttl: timedelta) -> str:
+async def create_token(client: AsyncClient, node: str, ttl: timedelta) -> str:
     """Create a token with the client of an administrator. Return its text."""
     # Fetched, since the client's kubeconfig may be older than a rotation.
     authorities, generation = await trust_bundle.current_authorities(

@@ -18,20 +18,21 @@ authority was rotated joins again with a token, and keeps its key.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-import aiohttp
 import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from holdfast.host.client.http_session import HttpSession
 from holdfast.host.client.server_access import Access
-from holdfast.host.client.transport import CONNECT_S, Transport
+from holdfast.host.client.transport import Transport
 from holdfast.host.pki import join_tokens, trust_bundle
 from holdfast.host.pki.certificates import RENEW_FROM, moment
 from holdfast.host.pki.join_protocol import (
@@ -298,16 +299,13 @@ async def _authority(servers: tuple[str, ...], token: JoinToken) -> tuple[bytes,
     unverified = ssl.create_default_context()
     unverified.check_hostname = False
     unverified.verify_mode = ssl.CERT_NONE
-    timeout = aiohttp.ClientTimeout(total=TRY_S, connect=CONNECT_S)
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=unverified), timeout=timeout
-    ) as session:
+    async with contextlib.aclosing(HttpSession(unverified)) as session:
         for server in servers:
             try:
                 pem = await _got(session, server, AUTHORITY_PATH)
                 text = await _got(session, server, BUNDLE_PATH)
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                failure = Unavailable(f"{server}: {error or 'no answer in time'}")
+            except Unavailable as error:
+                failure = error
                 continue
             found = verified_authorities(pem, text, token)
             if found is not None:
@@ -319,18 +317,12 @@ async def _authority(servers: tuple[str, ...], token: JoinToken) -> tuple[bytes,
     raise failure
 
 
-async def _got(session: aiohttp.ClientSession, server: str, path: str) -> bytes:
-    async with session.get(server.rstrip("/") + path) as response:
-        return await _bounded(response.content) if response.status == 200 else b""
-
-
-async def _bounded(content: aiohttp.StreamReader) -> bytes:
-    body = b""
-    async for piece in content.iter_any():
-        body += piece
-        if len(body) > AUTHORITY_BYTES_MAX:
-            return b""
-    return body
+async def _got(session: HttpSession, server: str, path: str) -> bytes:
+    """Return a document; nothing for one that is missing or too large."""
+    answer = await session.exchange(
+        server.rstrip("/"), "GET", path, timeout_s=TRY_S, bytes_max=AUTHORITY_BYTES_MAX
+    )
+    return answer.body if answer.code == 200 else b""
 
 
 def verified_authorities(pem: bytes, text: bytes, token: JoinToken) -> tuple[bytes, bytes] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from holdfast.model.errors import Invalid, invariant
+from holdfast.store.folder_sync import sync_folder
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
@@ -45,7 +46,7 @@ def write_private(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
-    sync_directory(path.parent)
+    sync_folder(path.parent)
 
 
 def is_draft(path: Path) -> bool:
@@ -56,16 +57,7 @@ def is_draft(path: Path) -> bool:
 def remove(path: Path) -> None:
     """Remove a file durably, if it exists."""
     path.unlink(missing_ok=True)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make changes of a directory's entries survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(path.parent)
 
 
 # What a machine stores on its own disk through `Persist`: one small file for each key.

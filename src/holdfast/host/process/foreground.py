@@ -46,6 +46,10 @@ AT_ONCE = 130
 # Our objects are trees that are freed with their last reference. Python's default of searching for
 # cycles after every few hundred new objects takes a busy process a twentieth of its time.
 GARBAGE_AFTER = 50_000
+# The store's thread gives the interpreter lock away at every call into the store, and gets it back
+# from a busy event loop only after this time. With Python's 5 ms a write to an idle server took 50
+# to 66 ms at p99, with this 10; at 60 % of the peak the median fell from 84 to 25 ms.
+SWITCH_AFTER_S = 0.0002
 
 
 class ForegroundProcess(Protocol):
@@ -76,6 +80,7 @@ def complain(text: str) -> int:
 async def until_signal(living: ForegroundProcess, greet: Callable[[], None]) -> int:
     """Start it, greet, and run until a signal or a failure. Return the exit code."""
     gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
+    sys.setswitchinterval(SWITCH_AFTER_S)
     forget_inherited(keep=(signal.SIGHUP,))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()

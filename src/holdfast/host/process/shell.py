@@ -40,12 +40,12 @@ from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError, InvariantBroken, invariant
 from holdfast.model.machine import (
     Answer,
+    AnyMachine,
     ArchiveRecord,
     Ask,
     End,
     FateOf,
     Leave,
-    Machine,
     Open,
     Persist,
     Push,
@@ -177,7 +177,7 @@ class Shell:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: AnyMachine,
         identity: Identity,
         *,
         store: Store | None = None,

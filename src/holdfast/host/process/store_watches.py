@@ -12,7 +12,8 @@ from typing import Any
 
 from holdfast.model.errors import HoldfastError, Unavailable, invariant
 from holdfast.model.machine import Changed, Unwatch, Watch
-from holdfast.store.contract import Batch, Store
+from holdfast.model.transaction import Batch
+from holdfast.store.contract import Store
 
 
 class StoreWatch:

@@ -59,6 +59,7 @@ class Choices(msgspec.Struct, frozen=True):
     listens: all of its ports, such as TCP/20001.
     token_file: the file with its service token, if it has one.
     oci_runtime: the program that runs its container, if that is not runc.
+    oom_score: its `oom_score_adj`.
     """
 
     namespace: str = ""
@@ -76,6 +77,7 @@ class Choices(msgspec.Struct, frozen=True):
     listens: tuple[str, ...] = ()
     token_file: str = ""
     oci_runtime: str = ""
+    oom_score: int | None = None
 
     @property
     def ports_by_name(self) -> dict[str, str]:

@@ -16,12 +16,11 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.model.errors import FieldError, Invalid
-from holdfast.model.kinds.node import Device
+from holdfast.model.kinds.node import GPU, Device
 from holdfast.model.kinds.replica import DeviceShare
+from holdfast.model.validation.node import DEVICES_MAX
 
-GPU = "gpu"
 VARIABLE, GPU_VARIABLE = "HOLDFAST_DEVICES", "CUDA_VISIBLE_DEVICES"
-DEVICES_MAX = 1_024
 NVIDIA_SMI = "nvidia-smi"
 NVIDIA_TIMEOUT_S = 20
 _QUERY = ("--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits")

@@ -133,6 +133,8 @@ class HeldAttempt:
         self.state: ShimState | None = None
         self.ports = Ports({}, {})
         self.choices = Choices()
+        # How the kernel's choice of what to kill for memory was set.
+        self.oom = ""
         # Names of the ports at which it was seen to listen.
         self.opened: set[str] = set()
         # When the agent got to know that it runs, on the event loop's clock.

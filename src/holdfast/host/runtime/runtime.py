@@ -35,6 +35,7 @@ from holdfast.host.runtime import ports as free_ports
 from holdfast.host.runtime import safe_paths, secret_files, shim_binary
 from holdfast.host.runtime.attempts import AttemptFolders, Choices
 from holdfast.host.runtime.cgroups.detect import find as find_groups
+from holdfast.host.runtime.cgroups.limits import oom_score
 from holdfast.host.runtime.confinement import confinement
 from holdfast.host.runtime.containers.image_waits import Images
 from holdfast.host.runtime.held import HeldAttempt, open_line
@@ -123,6 +124,7 @@ class NodeRuntime:
         )
         self._jobs.begin(self._started.mind_ports())
         self._jobs.begin(self._started.mind_space())
+        self._jobs.begin(self._started.sample_for_ever())
         self._jobs.begin(self._tokens.renew_for_ever(self._started.held))
         self._jobs.begin(self._images.sweep_for_ever())
 
@@ -286,7 +288,12 @@ def _choices(of: Launch, addresses: dict[str, str], ports: free_ports.Ports) -> 
         is_boxed=template.runtime is RuntimeKind.CONTAINER,
         grace_ms=of.grace_ms,
         token_file=template.service_token.file if template.service_token is not None else "",
+        oom_score=oom_score(template, _machine_bytes()),
     )
+
+
+def _machine_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _sentence(error: Exception) -> str:

@@ -27,10 +27,13 @@ from holdfast.agent.runtime_protocol import (
     Launched,
     NotLaunched,
     PortsOpened,
+    Sampled,
 )
 from holdfast.host.runtime import listeners, shim_records, survivors
-from holdfast.host.runtime.cgroups import disk, removal
+from holdfast.host.runtime.cgroups import disk, oom, removal
 from holdfast.host.runtime.cgroups import groups as cgroups
+from holdfast.host.runtime.cgroups.limits import CPU, MEMORY
+from holdfast.host.runtime.cgroups.samples import EVERY_S, Sampler
 from holdfast.host.runtime.containers import containers
 from holdfast.host.runtime.end_watch import EndWatch
 from holdfast.host.runtime.held import HeldAttempt
@@ -96,6 +99,7 @@ class Supervisor:
         if line is not None and not held.is_known and await line.begun:
             await self._end_watch.learn(held)
             await self._until_entered(held)
+            await self._set_oom(held)
             if not held.choices.ports_by_name or await self._are_own_ports(held):
                 self._tell_launched(held)
         if held.choices.disk_bytes:
@@ -217,12 +221,17 @@ class Supervisor:
 
     def _disk_use(self, held: HeldAttempt, enough: int = disk.UNBOUNDED) -> tuple[disk.Use, float]:
         """What the attempt has on the disk, and how many seconds the measurement took."""
-        attempt, groups, began_s = held.attempt, self._place.groups, time.monotonic()
-        processes = groups.processes(attempt) if groups.controllers else []
-        if not processes and held.state is not None:
-            processes = survivors.descendants(held.state.shim.pid)
+        attempt, began_s = held.attempt, time.monotonic()
         folder = self._place.attempts.root / attempt.uid / str(attempt.number)
-        return disk.use(folder, processes, enough), time.monotonic() - began_s
+        return disk.use(folder, self._processes(held), enough), time.monotonic() - began_s
+
+    def _processes(self, held: HeldAttempt) -> list[int]:
+        """The processes of an attempt, as far as they are visible."""
+        groups = self._place.groups
+        found = groups.processes(held.attempt) if groups.controllers else []
+        if not found and held.state is not None:
+            found = survivors.descendants(held.state.shim.pid)
+        return found
 
     async def _until_entered(self, held: HeldAttempt) -> None:
         """Wait until a container's program runs: a container in the making is not probed."""
@@ -235,6 +244,31 @@ class Supervisor:
             if await self._in_thread(containers.has_begun, *asked):
                 return
             await asyncio.sleep(MADE_LOOK_S)
+
+    async def sample_for_ever(self) -> None:
+        """Tell the agent every few seconds what the work uses."""
+        groups = self._place.groups
+        sampler = Sampler(
+            groups.seat(MEMORY),
+            groups.seat(CPU),
+            lambda attempt: self._processes(self.held[attempt]) if attempt in self.held else (),
+        )
+        while True:
+            attempts = [it for it, held in self.held.items() if held.is_known]
+            now_ms = int(asyncio.get_running_loop().time() * 1_000)
+            self._post(Sampled(await self._in_thread(sampler.sample, attempts, now_ms)))
+            await asyncio.sleep(EVERY_S)
+
+    async def _set_oom(self, held: HeldAttempt) -> None:
+        """Tell the kernel how early to kill it when memory is short. The shim keeps its own value:
+        it holds the deadline.
+        """
+        shim = held.state.shim.pid if held.state is not None else 0
+        score = held.choices.oom_score
+        if score is not None:
+            held.oom = await self._in_thread(
+                oom.adjust, lambda: [pid for pid in self._processes(held) if pid != shim], score
+            )
 
     async def take_over(self, attempt: Attempt) -> None:
         """Hold an attempt that may run: to report that it does not could start a second copy."""
@@ -286,7 +320,14 @@ class Supervisor:
         program = self._place.program
         proc = "own" if program.has_own_proc else "host"
         user = {"user": held.choices.runs_as} if held.choices.runs_as else {}
-        return {**held.choices.limits, **user, "isolation": program.isolation, "proc": proc}
+        killed = {"oom": held.oom} if held.oom else {}
+        return {
+            **held.choices.limits,
+            **killed,
+            **user,
+            "isolation": program.isolation,
+            "proc": proc,
+        }
 
     # Looking around ------------------------------------------------------------------------------
 
@@ -353,6 +394,7 @@ class Supervisor:
         if is_over:
             end = await self._closed(held, end)
             return held, shim_records.ended_process(end) if end is not None else _NOTHING
+        await self._set_oom(held)
         self._now_known(held)
         self.held[attempt] = held
         self._jobs.begin(self.watch(held))

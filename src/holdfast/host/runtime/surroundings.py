@@ -131,6 +131,7 @@ def surroundings(
         "HOLDFAST_TOKEN": str(of.token),
         DIRECTORY: folder,
         MARK: f"{of.attempt.uid}/{of.attempt.number}",
+        **of.variables,
     }
     if template.service_token is not None:
         file = f"{folder}/{template.service_token.file}"

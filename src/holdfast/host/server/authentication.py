@@ -195,7 +195,10 @@ def _is_taken_back(token: Token, is_revoked: IsRevoked) -> bool:
 
 def invalid_token_error(cls: type[Forbidden] = Forbidden) -> Forbidden:
     """Return one message for every cause: the sender must not learn which part was wrong."""
-    return cls("the bearer token is not valid here", code="Unauthenticated")
+    return cls(
+        "the bearer token is not valid here: get a new one, as with `holdfast token create`",
+        code="Unauthenticated",
+    )
 
 
 def anonymous() -> Identity:

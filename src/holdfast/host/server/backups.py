@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.host.audit.segments import FOLDER, parts, verify_segments
-from holdfast.host.process.files import private_directory, sync_directory, write_private
+from holdfast.host.process.files import private_directory, write_private
 from holdfast.model import keys
 from holdfast.model.audit.audit_records import Head, head_of
 from holdfast.model.encoding import encrypted_records
@@ -27,6 +27,7 @@ from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.registry import kind_of_struct
 from holdfast.store.contract import Store
+from holdfast.store.folder_sync import sync_folder
 from holdfast.store.sqlite import backup as copy_store
 from holdfast.store.sqlite import restore as restore_store
 from holdfast.store.sqlite import verify as verify_store
@@ -191,7 +192,7 @@ class Backup:
         )
         write_private(self._draft / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
         self._draft.rename(self._target)
-        sync_directory(self._target.parent)
+        sync_folder(self._target.parent)
         return manifest
 
     def _hashed(self, path: Path) -> str:

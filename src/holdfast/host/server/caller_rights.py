@@ -38,10 +38,11 @@ from holdfast.model.access.rights import (
 from holdfast.model.access.roles import HELD_BY, PEOPLE, ROLES, built_in_grants
 from holdfast.model.encoding.wire import readable
 from holdfast.model.errors import HoldfastError
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Subject
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.registry import SYSTEM_NAMESPACE, Kind, kind_of, kind_of_struct
+from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of, kind_of_struct
 from holdfast.model.requests import Create, Update
 from holdfast.observe.entries import ObjectEntry
 from holdfast.observe.selection import ObjectSelection

@@ -46,14 +46,6 @@ OPTIONS = {
 }
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of client timeouts."""
-    group = parser.add_argument_group("client timeouts", "how long the server waits for clients")
-    for option, (field, meaning) in OPTIONS.items():
-        given = getattr(ClientTimeouts(), field)
-        group.add_argument(f"--{option}", metavar="SECONDS", help=f"{meaning} (default {given:g})")
-
-
 def patience_of(arguments: argparse.Namespace) -> ClientTimeouts:
     """Return the timeouts on the command line. Raises Invalid."""
     given: dict[str, float] = {}

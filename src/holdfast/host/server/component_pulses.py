@@ -6,14 +6,15 @@ They are kept in memory only: after a restart every component sends again within
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import msgspec
 
 from holdfast.host.process import clock
 from holdfast.host.process.metrics import Labels, Metrics
-from holdfast.model.pulse import Backlog, Beat, Pulse, Pulses, ReceivedPulse
+from holdfast.model.plane import Plane
+from holdfast.model.pulse import Backlog, Beat, Pulse, Pulses, ReceivedPulse, TenantStanding
 from holdfast.model.quantity import units_per_one
 
 # Far more processes than a plane has. The one that was silent longest makes room.
@@ -32,8 +33,9 @@ class _Heard(msgspec.Struct, frozen=True):
 class ComponentPulses:
     """The last pulse of each process, by sender and name."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, plane: Plane | None = None) -> None:
         self._server, self._since_ms = server, clock.monotonic_ms()
+        self._plane = plane
         # The one received longest ago comes first.
         self._heard: dict[tuple[str, str], _Heard] = {}
 
@@ -53,7 +55,7 @@ class ComponentPulses:
             for (sender, _), it in self._heard.items()
         ]
         felt.sort(key=lambda it: (it.pulse.process, it.sender))
-        return Pulses(self._server, now_ms - self._since_ms, tuple(felt))
+        return Pulses(self._server, now_ms - self._since_ms, tuple(felt), self._plane)
 
     def _forget(self) -> None:
         oldest_ms = clock.monotonic_ms() - FORGET_AFTER_MS
@@ -106,6 +108,7 @@ class ComponentPulses:
             kind="counter",
         )
         self._count_backlogs(metrics)
+        self._count_fairness(metrics)
 
     def _count_backlogs(self, metrics: Metrics) -> None:
         """Add the replicas that wait for a place, and the free capacity."""
@@ -121,12 +124,59 @@ class ComponentPulses:
             ("priority_class",),
             self._ages,
         )
+        metrics.gauges(
+            "start_estimates_total",
+            "Jobs with an estimated start that were placed.",
+            (),
+            partial(self._estimates, "estimates", 1),
+            "counter",
+        )
+        metrics.gauges(
+            "start_estimate_error_seconds_total",
+            "By how much the first estimates of their starts were wrong together.",
+            (),
+            partial(self._estimates, "estimate_error_ms", 1_000),
+            "counter",
+        )
+        metrics.gauges(
+            "preemptions_total",
+            "Preemptions by the priority class that they made room for, and how they ended.",
+            ("priority_class", "outcome"),
+            self._preemptions,
+            kind="counter",
+        )
+        metrics.gauges(
+            "preemption_oscillation_total",
+            "Preemptions that stopped work of a workload that had stopped the same work before.",
+            (),
+            lambda: iter([((), float(sum(it.in_turn for it in self._backlogs())))]),
+            kind="counter",
+        )
         by_place = ("region", "zone", "pool", "resource")
         for name, text, field in (
             ("capacity_free", "Free capacity of nodes that accept work.", "free"),
             ("capacity_fragments", "Free capacity in pieces too small for any work.", "fragments"),
         ):
             metrics.gauges(name, text, by_place, partial(self._rooms, field))
+
+    def _count_fairness(self, metrics: Metrics) -> None:
+        """Add the fairness figures of tenants."""
+        figures: tuple[tuple[str, str, Callable[[TenantStanding], float]], ...] = (
+            ("share", "Largest part of any resource that a tenant holds.", lambda it: it.share),
+            ("entitlement", "Fair part of the plane of a tenant.", lambda it: it.entitlement),
+            (
+                "debt",
+                "Entitlement of a tenant less its share; negative if it has more.",
+                lambda it: it.entitlement - it.share,
+            ),
+            (
+                "lapsed_seconds",
+                "How long a tenant has been owed more than the tolerance.",
+                lambda it: it.lapsed_ms / 1_000,
+            ),
+        )
+        for name, text, figure in figures:
+            metrics.gauges(f"fairness_{name}", text, ("tenant",), partial(self._standings, figure))
 
     def _whole(self, field: str) -> Iterator[tuple[Labels, float]]:
         for felt in self.shown().felt:
@@ -142,6 +192,28 @@ class ComponentPulses:
                     found[beat.scope] = beat
         return [beat.backlog for beat in found.values() if beat.backlog is not None]
 
+    def standings(self) -> dict[str, TenantStanding]:
+        """Return the fairness figures of each tenant, by the first scheduler that reports it."""
+        found: dict[str, TenantStanding] = {}
+        for backlog in self._backlogs():
+            for it in backlog.fairness:
+                found.setdefault(it.tenant, it)
+        return found
+
+    def _standings(
+        self, figure: Callable[[TenantStanding], float]
+    ) -> Iterator[tuple[Labels, float]]:
+        for name, it in self.standings().items():
+            yield (name,), figure(it)
+
+    def _preemptions(self) -> Iterator[tuple[Labels, float]]:
+        found: dict[Labels, float] = {}
+        for backlog in self._backlogs():
+            for it in backlog.preemptions:
+                labels = (it.priority_class, it.outcome)
+                found[labels] = found.get(labels, 0) + it.number
+        yield from found.items()
+
     def _waits(self) -> Iterator[tuple[Labels, float]]:
         found: dict[Labels, float] = {}
         for backlog in self._backlogs():
@@ -156,6 +228,9 @@ class ComponentPulses:
             for name, age_ms in backlog.oldest_ms.items():
                 found[(name,)] = max(age_ms / 1_000, found.get((name,), 0))
         yield from found.items()
+
+    def _estimates(self, field: str, scale: int) -> Iterator[tuple[Labels, float]]:
+        yield (), sum(getattr(it, field) for it in self._backlogs()) / scale
 
     def _rooms(self, field: str) -> Iterator[tuple[Labels, float]]:
         """Return the view of one scheduler: all of them see the same nodes."""

@@ -21,6 +21,7 @@ import msgspec
 
 from holdfast.host.process.metrics import Metrics
 from holdfast.model.errors import Unavailable
+from holdfast.model.kinds.decision import DECISION_RETENTION
 from holdfast.propose.decision_rounds import Case, DecisionRound
 from holdfast.store.sqlite.database_files import make_private
 
@@ -32,8 +33,6 @@ from holdfast.store.sqlite.database_files import make_private
 # file that cannot be read is moved aside and a new one is started. The oldest rounds are removed
 # when they are too old or the file is too large.
 
-# Kept for a week, if the file does not grow too large.
-AGE_MAX_MS = 7 * 24 * 3_600_000
 BYTES_MAX = 256 << 20
 # A batch removes at most this many of the oldest, so that no writer waits for a large cleanup.
 REMOVED_MAX = 512
@@ -76,7 +75,11 @@ class DecisionArchive:
     """See the comment above. Call it from one thread at a time."""
 
     def __init__(
-        self, path: Path, *, age_max_ms: int = AGE_MAX_MS, bytes_max: int = BYTES_MAX
+        self,
+        path: Path,
+        *,
+        age_max_ms: int = DECISION_RETENTION.kept_ms,
+        bytes_max: int = BYTES_MAX,
     ) -> None:
         self._path, self._age_max_ms, self._bytes_max = path, age_max_ms, bytes_max
         self._connection: apsw.Connection | None = None

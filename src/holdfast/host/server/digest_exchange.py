@@ -1,7 +1,7 @@
 """Which nodes servers have heard, exchanged between servers; and which servers there are.
 
 The shell of `commit/heartbeat_intake` asks through `other_servers`, which calls
-`fetch_heartbeat_report`; `server_process` gives the handlers to the HTTP server. The first path
+`decode_heartbeat_report`; `server_process` gives the handlers to the HTTP server. The first path
 requires a server's certificate, as forwarded requests do. Any certificate of the plane may ask for
 the list of servers (`known_servers`). `watch_server_leases` reports servers whose lease has
 expired.
@@ -13,17 +13,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import aiohttp
 import msgspec
 from aiohttp import web
 
 from holdfast.host.api import status_objects
 from holdfast.host.api.call import reply
 from holdfast.host.client import known_servers
+from holdfast.host.client.answers import UNREADABLE
 from holdfast.host.process import clock
 from holdfast.host.process.shell import Shell
 from holdfast.host.server.forwarding import Handler, Shown, refusal_reason
-from holdfast.host.server.settings import peer_host
 from holdfast.model.errors import Forbidden, HoldfastError, Unavailable
 from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, ServerRoster
 from holdfast.model.refusal import Reason, Refusal
@@ -31,7 +30,6 @@ from holdfast.model.time import Instant
 
 PATH = "/peers/heard"
 ANSWER_S = 2.0
-CONNECT_S = 1.0
 ALARM_LOOK_S = 1.0
 _ENCODER = msgspec.json.Encoder()
 _HEARD = msgspec.json.Decoder(HeartbeatReport)
@@ -118,20 +116,9 @@ async def watch_server_leases(read: Read, say: Callable[[str], None]) -> None:
         await asyncio.sleep(ALARM_LOOK_S)
 
 
-async def fetch_heartbeat_report(
-    session: aiohttp.ClientSession, server: str, address: str, timeout_s: float
-) -> HeartbeatReport:
+def decode_heartbeat_report(server: str, body: bytes) -> HeartbeatReport:
     """Return which nodes another server has heard. Raises Unavailable."""
-    timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(CONNECT_S, timeout_s))
     try:
-        async with session.get(
-            address.rstrip("/") + PATH,
-            server_hostname=peer_host(server),
-            timeout=timeout,
-            allow_redirects=False,
-        ) as response:
-            if response.status != 200:
-                raise Unavailable(f"server {server} answered with {response.status}")
-            return _HEARD.decode(await response.read())
-    except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError) as error:
-        raise Unavailable(f"server {server}: {str(error) or type(error).__name__}") from error
+        return _HEARD.decode(body)
+    except UNREADABLE as error:
+        raise Unavailable(f"server {server}: its heartbeat report: {error}") from error

@@ -13,6 +13,11 @@ import msgspec
 
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.fence import FenceTiming, fence_after_min_ms, short_of_fence_ms
+from holdfast.model.heartbeat import (
+    ZONE_SILENCE_LEAST_MS,
+    ZONE_SILENCE_MAX_MS,
+    ZONE_SILENCE_MOST_MS,
+)
 
 SECONDS_MAX = 86_400
 # A shell's timers are only accurate to some milliseconds; a shorter time could not be kept.
@@ -31,15 +36,8 @@ OPTIONS = {
     ),
 }
 DRIFT = "clock-drift-ppm"
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the fence."""
-    group = parser.add_argument_group("fence timing", "the same for all servers of a plane")
-    for option, (field, meaning) in OPTIONS.items():
-        given = getattr(FenceTiming(), field) / 1_000
-        group.add_argument(f"--{option}", metavar="SECONDS", help=f"{meaning} (default {given:g})")
-    group.add_argument(f"--{DRIFT}", metavar="PPM", help="the largest error of a clock's rate")
+ZONE_SILENCE = "zone-silence-max"
+ZONE_SILENCE_HELP = "how long a zone of which most nodes are silent is held back"
 
 
 def timing_of(arguments: argparse.Namespace) -> FenceTiming:
@@ -75,6 +73,23 @@ def check(timing: FenceTiming) -> None:
     if timing.self_stop_after_ms < SELF_STOP_MIN_MS:
         rule = f"must be at least {SELF_STOP_MIN_MS / 1_000:g} s, or renewals arrive too late"
         raise _wrong("--self-stop-after", f"{timing.self_stop_after_ms / 1_000:g}", rule)
+
+
+def zone_silence_max_ms_of(arguments: argparse.Namespace) -> int:
+    """Return how long a silent zone is held back, by the command line. Raises Invalid."""
+    text = arguments.zone_silence_max
+    if text is None:
+        return ZONE_SILENCE_MAX_MS
+    wait_ms = _milliseconds(f"--{ZONE_SILENCE}", text)
+    check_zone_silence(wait_ms)
+    return wait_ms
+
+
+def check_zone_silence(wait_ms: int) -> None:
+    """Check how long a silent zone is held back. Raises Invalid."""
+    if not ZONE_SILENCE_LEAST_MS <= wait_ms <= ZONE_SILENCE_MOST_MS:
+        rule = f"must be from {ZONE_SILENCE_LEAST_MS // 1_000} to {SECONDS_MAX} seconds"
+        raise _wrong(f"--{ZONE_SILENCE}", f"{wait_ms / 1_000:g}", rule)
 
 
 def _milliseconds(option: str, text: str) -> int:

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.commit.dispatch import HANDLERS
 from holdfast.commit.server import FORWARD_TIMEOUT_MS
 from holdfast.host.api import status_objects
 from holdfast.host.api.call import bad, reply
@@ -36,7 +35,7 @@ from holdfast.model.errors import (
 from holdfast.model.meta import Object
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import KINDS
-from holdfast.model.requests import Accepted, Create, Forward, Update, Verdict
+from holdfast.model.requests import REQUESTS, Accepted, Create, Forward, Update, Verdict
 
 PATH = "/peers/forwards"
 CONTENT_TYPE = "application/x-ndjson"
@@ -83,7 +82,7 @@ class _Fault(msgspec.Struct, frozen=True, tag="Fault", tag_field=_TAG):
 
 
 _YES, _NO = _form(Accepted), _form(Refusal)
-_FORMS = {request: _form(request) for request in HANDLERS}
+_FORMS = {request: _form(request) for request in REQUESTS}
 _REQUESTS = {form: request for request, form in _FORMS.items()}
 _VERDICT: msgspec.json.Decoder[Any] = msgspec.json.Decoder(reduce(or_, (_YES, _NO, _Fault)))
 

@@ -16,14 +16,14 @@ from collections.abc import Awaitable, Callable, Container, Iterable
 from typing import Any
 
 from holdfast.commit.access.revocation import REVOKED_LONGER
-from holdfast.commit.leases import LEASE_KEPT, SERVER_LEASE_KEPT_MIN
+from holdfast.commit.leases import SERVER_LEASE_KEPT_MIN
 from holdfast.commit.record_encoding import PastOperation, decode_or_none
 from holdfast.host.process import clock
 from holdfast.model import keys
 from holdfast.model.errors import HoldfastError
 from holdfast.model.heartbeat import SERVERS_MAX, server_of_scope
 from holdfast.model.kinds.access import Revocation
-from holdfast.model.kinds.lease import Lease
+from holdfast.model.kinds.lease import LEASE_RETENTION, Lease
 from holdfast.model.refusal import Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import ForgetOperations, Remove, RetireLease
@@ -43,7 +43,7 @@ PAGES_PER_ROUND_MAX = 100
 FORGET_AT_ONCE = 60
 # The authority's clock decides; ours may be ahead of it by this much without useless requests.
 LATE_MS = 5_000
-_LEASE_KEPT_MS = int(LEASE_KEPT.total_seconds() * 1_000) + LATE_MS
+_LEASE_KEPT_MS = LEASE_RETENTION.kept_ms + LATE_MS
 _SERVER_KEPT_MIN_MS = int(SERVER_LEASE_KEPT_MIN.total_seconds() * 1_000) + LATE_MS
 _NEVER = "authority"
 _REVOCATIONS = keys.kind_prefix(kind_of_struct(Revocation))

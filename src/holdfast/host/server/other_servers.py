@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import io
 import ssl
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import aiohttp
 
 from holdfast.commit.server import FORWARD_TIMEOUT_MS
+from holdfast.host.client.http_session import FAULTS, HttpSession, fault_of
+from holdfast.host.client.request_batches import Batch, Batcher, BatchLimits
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.process.peers import Peers
 from holdfast.host.server import digest_exchange
@@ -38,36 +39,15 @@ from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.heartbeat import HeartbeatQuery
 from holdfast.model.requests import Forward
 
-# Bodies that still wait for verdicts. The authority decides one at a time anyway; more would only
-# wait there instead of here.
-IN_FLIGHT_MAX = 8
-WAITING_MAX = 20_000
+# In flight are bodies that still wait for verdicts. The authority decides one at a time anyway;
+# more would only wait there instead of here.
+LIMITS = BatchLimits(requests=LINES_MAX, bytes=BATCH_BYTES, in_flight=8, waiting=20_000)
 # A reachable server answers at once. One that does not is left alone for a while, so that requests
 # do not wait for it one after the other when they could be decided here.
 CONNECT_S = 1.0
 AVOID_S = 1.0
 # By then no caller waits for a verdict of this body, and the next body should not wait either.
 EXCHANGE_S = FORWARD_TIMEOUT_MS / 1_000 + 0.5
-# When one of these is raised, nothing was sent.
-_BEFORE_SENDING = (
-    aiohttp.ClientConnectorError,
-    aiohttp.ConnectionTimeoutError,
-    aiohttp.InvalidURL,
-)
-
-
-class _Waiting:
-    """One request, first queued and then sent."""
-
-    __slots__ = ("future", "is_sent", "line")
-
-    def __init__(self, line: bytes, future: asyncio.Future[Any]) -> None:
-        self.line, self.future = line, future
-        self.is_sent = False
-
-    def settle(self, verdict: Any) -> None:
-        if not self.future.done():
-            self.future.set_result(verdict)
 
 
 class OtherServers(Peers):
@@ -81,17 +61,16 @@ class OtherServers(Peers):
     ) -> None:
         self._find = find
         self._metrics = metrics if metrics is not None else Metrics()
-        self._session = _session(tls)
+        self._session = HttpSession(tls, connections_max=0)
         self._links: dict[tuple[str, str], _Link] = {}
         # Sessions of earlier certificates: requests in flight there end there.
-        self._earlier: list[tuple[aiohttp.ClientSession, list[_Link]]] = []
+        self._earlier: list[tuple[HttpSession, list[_Link]]] = []
 
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
         """See `Peers`. The certificate proves who the sender is."""
         if isinstance(body, HeartbeatQuery):
-            return await digest_exchange.fetch_heartbeat_report(
-                self._session, to, self._found(to), timeout_s
-            )
+            body = await self.read(to, digest_exchange.PATH, timeout_s)
+            return digest_exchange.decode_heartbeat_report(to, body)
         try:
             verdict = await self._ask(to, body, timeout_s)
         except HoldfastError as error:
@@ -102,30 +81,28 @@ class OtherServers(Peers):
 
     async def read(self, to: str, path: str, timeout_s: float) -> bytes:
         """Return what another server answers at a path. Raises Unavailable."""
-        timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(CONNECT_S, timeout_s))
-        try:
-            async with self._session.get(
-                self._found(to).rstrip("/") + path,
-                server_hostname=peer_host(to),
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
-                if response.status != 200:
-                    raise Unavailable(f"server {to} answered with {response.status}")
-                return await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(f"server {to}: {str(error) or type(error).__name__}") from error
+        answer = await self._session.exchange(
+            self._found(to).rstrip("/"),
+            "GET",
+            path,
+            timeout_s=timeout_s,
+            connect_s=CONNECT_S,
+            proves=peer_host(to),
+        )
+        if answer.code != 200:
+            raise Unavailable(f"server {to} answered with {answer.code}")
+        return answer.body
 
     async def take(self, tls: ssl.SSLContext) -> None:
         """Use another certificate, and trust other authorities, from now on."""
         self._earlier.append((self._session, list(self._links.values())))
-        self._session, self._links = _session(tls), {}
+        self._session, self._links = HttpSession(tls, connections_max=0), {}
         # A caller that waits for an answer may just have taken the last session.
         for kept in self._earlier[:-1]:
             session, links = kept
             if not any(link.is_busy for link in links):
                 self._earlier.remove(kept)
-                await session.close()
+                await session.aclose()
 
     async def _ask(self, to: str, body: Any, timeout_s: float) -> Any:
         if not isinstance(body, Forward):
@@ -149,131 +126,65 @@ class OtherServers(Peers):
         for session, links in (*self._earlier, (self._session, list(self._links.values()))):
             for link in links:
                 await link.close()
-            await session.close()
-        # Closing the connections takes one more turn of the loop.
-        await asyncio.sleep(0)
-
-
-def _session(tls: ssl.SSLContext) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, limit=0))
+            await session.aclose()
 
 
 class _Link:
     """One other server at one address."""
 
-    def __init__(self, session: aiohttp.ClientSession, name: str, address: str) -> None:
-        self._session, self._name = session, name
-        self._url = address.rstrip("/") + PATH
-        self._line: deque[_Waiting] = deque()
-        self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._sending = False
+    def __init__(self, session: HttpSession, name: str, address: str) -> None:
+        self._session, self._name, self._address = session, name, address.rstrip("/")
+        self._batcher = Batcher(self._deliver, LIMITS, in_order=True)
         self._avoided_until = float("-inf")
+        self.close = self._batcher.close
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._tasks)
+        return self._batcher.is_busy
 
     async def ask(self, line: bytes, timeout_s: float) -> Any:
         """Return the verdict. Raises Unavailable or OutcomeUnknown, as `Peers` says."""
-        loop = asyncio.get_running_loop()
-        if loop.time() < self._avoided_until:
+        if asyncio.get_running_loop().time() < self._avoided_until:
             raise Unavailable(f"server {self._name} was unreachable a moment ago")
-        if len(self._line) >= WAITING_MAX:
-            raise Unavailable(f"{WAITING_MAX} requests wait for server {self._name} already")
-        waiting = _Waiting(line, loop.create_future())
-        self._line.append(waiting)
-        if not self._sending:
-            self._sending = True
-            self._begin(self._send())
+        return await self._batcher.ask(f"a request to server {self._name}", line, timeout_s)
+
+    async def _deliver(self, batch: Batch, received: Callable[[], None]) -> None:
+        """Send a body and distribute its verdicts."""
+        lost = await self._exchange(batch, received)
+        for request in batch:
+            request.settle(lost)
+
+    async def _exchange(self, batch: Batch, received: Callable[[], None]) -> HoldfastError:
+        """Return the error for the requests without a verdict."""
+        body = b"".join([request.data for request in batch])
+        for request in batch:
+            request.is_sent = True
         try:
-            async with asyncio.timeout(timeout_s):
-                verdict = await waiting.future
-        except TimeoutError:
-            silence = f"server {self._name} gave no verdict within {timeout_s:g} s"
-            # What was not sent by now never will be: its future is done.
-            raise (OutcomeUnknown if waiting.is_sent else Unavailable)(silence) from None
-        if isinstance(verdict, HoldfastError):
-            # One error may answer many callers, so it must not collect their tracebacks.
-            raise verdict.with_traceback(None)
-        return verdict
-
-    async def close(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _begin(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _send(self) -> None:
-        """Send bodies in order until no request waits."""
-        try:
-            while self._line:
-                await self._slots.acquire()
-                batch = self._taken()
-                taken_in = asyncio.Event()
-                self._begin(self._post(batch, taken_in))
-                await taken_in.wait()
-        finally:
-            self._sending = False
-
-    def _taken(self) -> list[_Waiting]:
-        """Return the first waiting requests, as many as fit in a body."""
-        batch: list[_Waiting] = []
-        size = 0
-        while self._line and len(batch) < LINES_MAX:
-            first = self._line[0]
-            if first.future.done():
-                self._line.popleft()
-                continue
-            if batch and size + len(first.line) > BATCH_BYTES:
-                break
-            size += len(first.line)
-            batch.append(self._line.popleft())
-        return batch
-
-    async def _post(self, batch: list[_Waiting], taken_in: asyncio.Event) -> None:
-        lost: HoldfastError = OutcomeUnknown(f"server {self._name} ended before its verdict")
-        try:
-            if batch:
-                lost = await self._exchange(batch, taken_in) or lost
-        finally:
-            taken_in.set()
-            self._slots.release()
-            for waiting in batch:
-                waiting.settle(lost)
-
-    async def _exchange(
-        self, batch: list[_Waiting], taken_in: asyncio.Event
-    ) -> HoldfastError | None:
-        """Send a body and distribute its verdicts. Return the error for requests without one."""
-        body = b"".join([waiting.line for waiting in batch])
-        for waiting in batch:
-            waiting.is_sent = True
-        try:
-            async with self._session.post(
-                self._url,
+            response = await self._session.open(
+                self._address,
+                "POST",
+                PATH,
                 # aiohttp sends bytes in one piece and a file in chunks, which suits a large body.
-                data=body if len(body) <= BATCH_BYTES else io.BytesIO(body),
+                body=body if len(body) <= LIMITS.bytes else io.BytesIO(body),
                 headers={"Content-Type": CONTENT_TYPE},
-                server_hostname=peer_host(self._name),
-                timeout=aiohttp.ClientTimeout(total=EXCHANGE_S, connect=CONNECT_S),
-                allow_redirects=False,
-            ) as response:
-                if response.status != 200:
-                    return self._turned_away(response.status)
-                taken_in.set()
-                await _read(response, batch)
-        except _BEFORE_SENDING as error:
+                total_s=EXCHANGE_S,
+                connect_s=CONNECT_S,
+                proves=peer_host(self._name),
+            )
+        except Unavailable as error:
             self._avoided_until = asyncio.get_running_loop().time() + AVOID_S
-            return Unavailable(f"server {self._name} cannot be reached: {error}")
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return OutcomeUnknown(f"server {self._name}: {str(error) or type(error).__name__}")
-        return None
+            return Unavailable(f"server {self._name} cannot be reached: {error.message}")
+        except OutcomeUnknown as error:
+            return OutcomeUnknown(f"server {self._name}: {error.message}")
+        async with response:
+            if response.status != 200:
+                return self._turned_away(response.status)
+            received()
+            try:
+                await _read(response, batch)
+            except FAULTS as error:
+                return fault_of("POST", f"server {self._name}", error)
+        return OutcomeUnknown(f"server {self._name} ended before its verdict")
 
     def _turned_away(self, code: int) -> HoldfastError:
         text = f"server {self._name} answered with {code}"
@@ -281,13 +192,13 @@ class _Link:
         return Unavailable(text) if 400 <= code < 500 else OutcomeUnknown(text)
 
 
-async def _read(response: aiohttp.ClientResponse, batch: list[_Waiting]) -> None:
+async def _read(response: aiohttp.ClientResponse, batch: Batch) -> None:
     """Distribute verdicts as they arrive, in the order of the requests."""
     rest = b""
     verdicts = iter(batch)
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
-        for line, waiting in zip(lines, verdicts, strict=False):
-            waiting.settle(decode_verdict(line))
+        for line, request in zip(lines, verdicts, strict=False):
+            request.settle(decode_verdict(line))
         if len(rest) > VERDICT_BYTES_MAX:
             return

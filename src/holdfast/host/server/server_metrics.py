@@ -25,9 +25,9 @@ from holdfast.model.errors import Forbidden, HoldfastError
 from holdfast.model.meta import API_GROUP
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import KINDS
-from holdfast.model.transaction import CompareFailed, Outcome, Transaction
+from holdfast.model.transaction import Batch, CompareFailed, Fate, Outcome, Page, Transaction
 from holdfast.observe.watch_hub import WatchHub
-from holdfast.store.contract import RANGE_LIMIT_MAX, Batch, Fate, Page, Store
+from holdfast.store.contract import RANGE_LIMIT_MAX, Store
 
 
 def count(metrics: Metrics, hub: WatchHub, machine: AuthorityServer, api: Api) -> None:

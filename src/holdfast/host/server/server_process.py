@@ -76,10 +76,11 @@ from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec, Tenant
 from holdfast.model.machine import Woken
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.read_requests import Reach
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import Create, ReleaseLease
-from holdfast.observe.watch_hub import Reach, WatchHub
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.contract import Store
 from holdfast.store.encryption import EncryptedStore
 
@@ -150,6 +151,8 @@ class ServerProcess:
         name = settings.server_name
         rules = Rules(
             fence=settings.fence,
+            observation_age_max_ms=settings.observation_age_max_ms,
+            zone_silence_max_ms=settings.zone_silence_max_ms,
             certificate_life_ms=settings.certificate_life_max // _MILLISECOND,
             token_life_ms=settings.token_life_max // _MILLISECOND,
             default_resources=settings.work.default,
@@ -180,7 +183,8 @@ class ServerProcess:
         await trusted.start()
         authority = Shell(machine, self._identity, store=metered, peers=peers)
         hub_shell = Shell(hub, self._identity, store=metered)
-        ear = Renewals(name, settings.fence, life=life)
+        zone_silence_max_ms = settings.zone_silence_max_ms
+        ear = Renewals(name, settings.fence, life=life, zone_silence_max_ms=zone_silence_max_ms)
         ear.unready = machine.unready
         self._roster = ear.roster
         renewals = Shell(ear, self._identity, store=metered, peers=peers)
@@ -302,7 +306,7 @@ class ServerProcess:
         self._health = HealthChecks(store, freshness)
         decisions = Decisions(self.settings.data, self.metrics)
         self._stack.callback(decisions.close)
-        pulses = ComponentPulses(self.settings.server_name)
+        pulses = ComponentPulses(self.settings.server_name, self.settings.plane)
         pulses.count(self.metrics)
 
         def may_path(identity: Identity, verb: str, path: str) -> bool:

@@ -12,12 +12,16 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.host.pki.certificates import LEAF_LIFE
-from holdfast.host.server import fence_options
+from holdfast.host.server import fence_options, observation_options
 from holdfast.host.server.client_timeouts import ClientTimeouts
 from holdfast.host.server.work_options import WorkRules
 from holdfast.model.access.credential_life import TOKEN_LIFE_MAX_MS
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.fence import FenceTiming
+from holdfast.model.heartbeat import ZONE_SILENCE_MAX_MS
+from holdfast.model.observation_age import OBSERVATION_AGE_MAX_MS
+from holdfast.model.plane import Plane
+from holdfast.model.validation.names import NAME_MAX
 
 MEMORY = "memory:"
 ETCD = "etcd://"
@@ -28,7 +32,6 @@ ETCD_QUOTA_BYTES = 2 << 30
 ETCD_PREFIX = "/holdfast/"
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
-NAME_MAX = 63
 # What happens when the audit cannot be written for long.
 REFUSE, FORGET = "refuse", "forget"
 WHEN_BEHIND = (REFUSE, FORGET)
@@ -158,10 +161,15 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     data: the directory of everything that it stores.
     store: `sqlite:PATH`, `memory:`, or `etcd://HOST:PORT,HOST:PORT`; empty means DATA/store.db.
     name: its name among its peers, unique in the plane.
+    plane: the plane that it serves; the same on all servers of the plane.
     pki: the directory of the authority and the certificates; empty means DATA/pki.
     advertise: the address for other processes, if it differs from the one it listens on.
     names: additional names in its certificate.
     fence: when work on a silent node counts as stopped; the same on all servers of a plane.
+    observation_age_max_ms: the greatest age of an observation on which components may act; the
+        same on all servers of a plane.
+    zone_silence_max_ms: for how long a zone of which most nodes are silent is held back; the same
+        on all servers of a plane.
     patience: how long clients may take to send and to read.
     certificate_life: of the certificates that it issues to nodes.
     token_life_max: the longest life of a bearer token after its creation.
@@ -178,11 +186,14 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     listen: ListenAddress = ListenAddress("127.0.0.1", 6443)
     store: str = ""
     name: str = ""
+    plane: Plane = Plane()
     pki: Path | None = None
     advertise: str = ""
     names: tuple[str, ...] = ()
     etcd: EtcdAccess = EtcdAccess()
     fence: FenceTiming = FenceTiming()
+    observation_age_max_ms: int = OBSERVATION_AGE_MAX_MS
+    zone_silence_max_ms: int = ZONE_SILENCE_MAX_MS
     patience: ClientTimeouts = ClientTimeouts()
     certificate_life: timedelta = LEAF_LIFE
     token_life_max: timedelta = TOKEN_LIFE_MAX
@@ -215,6 +226,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"--store {self.store!r}: must be sqlite:PATH, memory: or etcd://HOST:PORT,…"
             )
         fence_options.check(self.fence)
+        observation_options.check(self.observation_age_max_ms)
+        fence_options.check_zone_silence(self.zone_silence_max_ms)
         if not LIFE_MIN <= self.certificate_life <= LIFE_MAX:
             rule = f"must be from {LIFE_MIN.seconds}s to {LIFE_MAX.days}d"
             given = FieldError("--certificate-life", str(self.certificate_life), rule)

@@ -13,7 +13,7 @@ from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.kinds.template import Resources
 from holdfast.model.quantity import Resource, demand
 
-DEFAULT_OPTION, MINIMUM_OPTION = "--default-resources", "--minimum-resources"
+DEFAULT_OPTION, MINIMUM_OPTION = "default-resources", "minimum-resources"
 # What a small process needs. Requested memory and disk are also the limits where none is stated, so
 # that no work can fill a disk that others need.
 DEFAULT = "cpu=100m,memory=128Mi,disk=512Mi"
@@ -33,11 +33,13 @@ class WorkRules(msgspec.Struct, frozen=True):
 
 def work_rules(default: str, minimum: str) -> WorkRules:
     """Return the rules on the command line. Raises Invalid."""
-    rules = WorkRules(_resources(DEFAULT_OPTION, default), _resources(MINIMUM_OPTION, minimum))
+    rules = WorkRules(
+        _resources(f"--{DEFAULT_OPTION}", default), _resources(f"--{MINIMUM_OPTION}", minimum)
+    )
     for name in _NAMES:
         least, given = getattr(rules.minimum, name.value), getattr(rules.default, name.value)
         if 0 < demand(name, given) < demand(name, least):
-            raise _wrong(DEFAULT_OPTION, f"{name}={given}", f"must be at least {least}")
+            raise _wrong(f"--{DEFAULT_OPTION}", f"{name}={given}", f"must be at least {least}")
     return rules
 
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import aiohttp
 
+from holdfast.host.client.http_session import FAULTS, HttpSession
 from holdfast.host.client.server_access import Access
-from holdfast.host.client.transport import CONNECT_S
 from holdfast.host.runtime.runtime import NodeRuntime
 from holdfast.host.tunnel import commands, logs
 from holdfast.host.tunnel.protocol import (
@@ -133,7 +133,7 @@ class AgentTunnel:
             began_s = loop.time()
             try:
                 await self._listen(server)
-            except (aiohttp.ClientError, TimeoutError, OSError, HoldfastError):
+            except (*FAULTS, HoldfastError):
                 # The agent's machine reports the same fault; here it only means to try again.
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
             if loop.time() - began_s > GOOD_S:
@@ -141,26 +141,28 @@ class AgentTunnel:
             await asyncio.sleep(pause_s * (0.5 + random.random()))
 
     async def _listen(self, server: str) -> None:
-        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=SILENCE_S)
-        async with (
-            self._session() as session,
-            session.get(server + tunnel_path(self._node), timeout=timeout) as response,
-        ):
-            if response.status != 200:
-                raise aiohttp.ClientError(f"{server} answered {response.status}")
-            self._connected.add(server)
-            try:
-                async for line in response.content:
-                    if line.strip():
-                        self._take(server, line)
-            finally:
-                self._connected.discard(server)
+        async with self._session() as session:
+            response = await session.open(
+                server, "GET", tunnel_path(self._node), silence_s=SILENCE_S
+            )
+            async with response:
+                if response.status != 200:
+                    raise Unavailable(f"{server} answered {response.status}")
+                self._connected.add(server)
+                try:
+                    async for line in response.content:
+                        if line.strip():
+                            self._take(server, line)
+                finally:
+                    self._connected.discard(server)
 
     @asynccontextmanager
-    async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:
-        connector = aiohttp.TCPConnector(ssl=await self._tls())
-        async with aiohttp.ClientSession(connector=connector, read_bufsize=LINE_BYTES_MAX) as made:
+    async def _session(self) -> AsyncIterator[HttpSession]:
+        made = HttpSession(await self._tls(), read_bytes=LINE_BYTES_MAX)
+        try:
             yield made
+        finally:
+            await made.aclose()
 
     async def _tls(self) -> ssl.SSLContext:
         """Return the TLS context of all connections until the certificate is replaced."""
@@ -194,31 +196,21 @@ class AgentTunnel:
         try:
             async with (
                 self._session() as session,
-                self._open_stream(session, server, asked) as stream,
+                session.websocket(
+                    server,
+                    stream_path(self._node, asked.id),
+                    opening_s=ANSWER_S,
+                    frame_bytes_max=FRAME_BYTES_MAX,
+                    closing_s=STOP_S,
+                ) as stream,
             ):
                 await self._serve(stream, asked, excess)
-        except (aiohttp.ClientError, TimeoutError, OSError):
+        except (*FAULTS, HoldfastError):
             # The client left or cannot be reached; its server reports that.
             return
         finally:
             self._under_way.subtract(_counted(asked))
             self._under_way += Counter()  # Those at zero are dropped.
-
-    @asynccontextmanager
-    async def _open_stream(
-        self, session: aiohttp.ClientSession, server: str, asked: TunnelRequest
-    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        async with asyncio.timeout(ANSWER_S):
-            stream = await session.ws_connect(
-                server + stream_path(self._node, asked.id),
-                max_msg_size=FRAME_BYTES_MAX,
-                compress=0,
-                timeout=aiohttp.ClientWSTimeout(ws_close=STOP_S),
-            )
-        try:
-            yield stream
-        finally:
-            await stream.close()
 
     async def _serve(
         self, stream: aiohttp.ClientWebSocketResponse, asked: TunnelRequest, excess: str

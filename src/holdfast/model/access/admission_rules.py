@@ -18,6 +18,7 @@ import msgspec
 from holdfast.model import quantity
 from holdfast.model.encoding.problems import excerpt
 from holdfast.model.errors import Invalid
+from holdfast.model.kind_declaration import PEOPLE
 from holdfast.model.kinds.admissionpolicy import (
     AdmissionPolicy,
     AdmissionRule,
@@ -25,20 +26,18 @@ from holdfast.model.kinds.admissionpolicy import (
     PolicyOperation,
     PolicyOperator,
 )
+from holdfast.model.registry import KINDS
 
 # The resources that tenants write and that rules may cover. Policies are not among them: it must be
 # possible to correct a wrong policy.
 RESOURCES = (
-    "workloads",
-    "secrets",
-    "overrides",
-    "commitments",
+    *(kind.plural for kind in KINDS if kind.writers.spec == PEOPLE),
     "roles",
     "rolebindings",
     "tokens",
 )
 # Values of these never appear in a message.
-SECRET_RESOURCES = ("secrets", "tokens")
+SECRET_RESOURCES = tuple(kind.plural for kind in KINDS if kind.is_secret)
 # A document has at most 20,000 values, and a rule may read all of them.
 LOOKS_MAX = 100_000
 PATH_MAX = 253

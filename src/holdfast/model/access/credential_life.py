@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from holdfast.model.access.identity import SYSTEM_PREFIX
 from holdfast.model.kinds.access import Revocation, Token, TokenPurpose
-from holdfast.model.time import wall_ms
+from holdfast.model.time import DAY_MS, wall_ms
 
 # Each form of user name has its own prefix, so that no two users share a revocation.
 _COMPONENT = re.compile(
@@ -48,11 +48,10 @@ def revokes(revocation: Revocation, issued_ms: int) -> bool:
 # authenticator checks here as well, so that a token that an earlier version stored without an
 # expiry, or one older than a maximum that was lowered since, does not stay valid forever.
 
-_DAY_MS = 86_400_000
 # The longest lifetime of a bearer token; an operator may lower it.
-TOKEN_LIFE_MAX_MS = 366 * _DAY_MS
+TOKEN_LIFE_MAX_MS = 366 * DAY_MS
 # A join token admits any machine that holds it as a node, and is issued to be used soon.
-JOIN_LIFE_MAX_MS = 30 * _DAY_MS
+JOIN_LIFE_MAX_MS = 30 * DAY_MS
 
 
 def latest_end(token: Token, created: datetime, life_max_ms: int) -> datetime:

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import msgspec
 
-from holdfast.model.lifecycle import Actor
+from holdfast.model.lifecycle import CONTROLLER_SCOPE, CONTROLLERS, Actor
 
 SYSTEM_PREFIX = "system:"
 SCHEDULER_PREFIX = "system:scheduler:"
@@ -32,11 +32,7 @@ AUDITORS = "system:auditors"
 # no two spellings can stand for the same node or scheduler.
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?", re.ASCII)
 
-_CONTROLLERS = {
-    actor.value.removeprefix("controller:"): actor
-    for actor in Actor
-    if actor.value.startswith("controller:")
-}
+_CONTROLLERS = {actor.value.removeprefix(CONTROLLER_SCOPE): actor for actor in CONTROLLERS}
 
 
 class Identity(msgspec.Struct, frozen=True):

@@ -8,8 +8,9 @@ Servers write them as Role and RoleBinding objects of the system namespace when 
 (`host/server/caller_rights.py`). Only this table counts, so no change of an object can lock out an
 administrator or extend a component. Bindings may grant the roles of people to others.
 
-This table lists the kinds that a component may write; `commit/objects/field_writers.py` lists the
-fields. A controller that writes a new kind needs a line here first.
+Who may send a request is declared with the request (`model/requests.py`), who writes a status or a
+kind of people with the kind (`model/kinds/`); both become rules here. Besides, this table lists the
+kinds that a component may read and write as a whole.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from holdfast.model.access.rights import (
     GrantedRule,
 )
 from holdfast.model.kinds.access import Rule
-from holdfast.model.kinds.tenant import CONTENTS
-from holdfast.model.lifecycle import Actor
-from holdfast.model.registry import SYSTEM_NAMESPACE
+from holdfast.model.lifecycle import CONTROLLERS, Actor
+from holdfast.model.registry import CONTENTS, KINDS, SYSTEM_NAMESPACE
+from holdfast.model.requests import REQUESTS
 
 AUTHORIZATION_GROUP = "authorization.k8s.io"
 
@@ -44,52 +45,62 @@ READ = ("get", "list", "watch")
 WRITE = ("create", "update", "patch", "delete", "deletecollection")
 CHANGE = ("update", "patch")
 
-# The resources in a tenant's namespace that hold no secrets.
-_OPEN = (
-    "workloads",
-    "replicas",
-    "reservations",
-    "quotas",
-    "overrides",
-    "commitments",
-    "events",
-    "decisions",
-    "roles",
-    "rolebindings",
-    "workloadrevisions",
-    "endpoints",
+
+def _requests_of(*actors: Actor) -> tuple[Rule, ...]:
+    """The rules for the requests that all of these actors send. What every controller sends is in
+    the role that all of them have, and not in that of each.
+    """
+    verbs: dict[str, dict[str, None]] = {}
+    for request in REQUESTS:
+        is_of_each = set(actors) <= set(request.senders)
+        is_of_more = set(actors) < set(CONTROLLERS) <= set(request.senders)
+        if request.needs is not None and is_of_each and not is_of_more:
+            verbs.setdefault(request.needs.what, {})[request.needs.verb] = None
+    return tuple(Rule((what,), tuple(found)) for what, found in verbs.items())
+
+
+def _statuses_of(*actors: Actor) -> tuple[Rule, ...]:
+    """The rule for the statuses of which an actor writes a part. Servers never patch one."""
+    written = [kind for kind in KINDS if set(actors) <= set(kind.writers.of_status)]
+    verbs = ("update",) if actors == (Actor.AUTHORITY,) else CHANGE
+    return (Rule(tuple(f"{kind.plural}/status" for kind in written), verbs),) if written else ()
+
+
+def _objects_of(*actors: Actor) -> tuple[Rule, ...]:
+    """The rules for the kinds that a controller makes and removes as a whole. Events, which all
+    components may write, and what controller:garbage collects are listed below.
+    """
+    if actors == (Actor.GARBAGE,) or not set(actors) < set(CONTROLLERS):
+        return ()
+    (actor,), found = actors, []
+    for kind in (kind for kind in KINDS if len(kind.writers.spec) <= 1):
+        writers = kind.writers
+        verbs = {
+            "create": actor in (*writers.spec, *writers.makers),
+            "update": actor in writers.spec and "spec" not in kind.immutable,
+            "delete": actor in (*writers.spec, *writers.removers),
+        }
+        if any(verbs.values()):
+            found.append(Rule((kind.plural,), tuple(verb for verb, may in verbs.items() if may)))
+    return tuple(found)
+
+
+# The resources in a tenant's namespace that hold no secrets, those that do, and those that its
+# people write; the resources of the cluster.
+_OPEN = tuple(kind.plural for kind in KINDS if kind.namespaced and not kind.is_secret)
+_HIDDEN = tuple(kind.plural for kind in KINDS if kind.is_secret)
+_OWN = tuple(kind.plural for kind in KINDS if kind.writers.spec == (Actor.USER,))
+_CLUSTER = tuple(kind.plural for kind in KINDS if not kind.namespaced)
+# The resources that operators manage: the plane itself, and the limits of each tenant.
+_RUN = tuple(
+    kind.plural for kind in KINDS if kind.writers.spec == (Actor.OPERATOR,) and not kind.is_secret
 )
-_HIDDEN = ("secrets", "tokens")
 _PARTS = (
     "workloads/status",
     "workloads/scale",
     "replicas/status",
     "replicas/explanation",
     "replicas/log",
-)
-_OWN = ("workloads", "secrets", "overrides", "commitments")
-_CLUSTER = (
-    "nodes",
-    "tenants",
-    "priorityclasses",
-    "regions",
-    "schedulerpolicies",
-    "grants",
-    "leases",
-    "revocations",
-    "admissionpolicies",
-)
-# The resources that operators manage: the plane itself, and the limits of each tenant.
-_RUN = (
-    "nodes",
-    "tenants",
-    "priorityclasses",
-    "regions",
-    "schedulerpolicies",
-    "grants",
-    "quotas",
-    "revocations",
-    "admissionpolicies",
 )
 
 _VIEW = (Rule(_OPEN, READ), Rule(_PARTS, ("get",)))
@@ -99,8 +110,8 @@ _EDIT = (
     Rule(_OWN, WRITE),
     Rule(("workloads/scale",), CHANGE),
     Rule(("replicas",), ("delete",)),
-    Rule(("replicas/eviction",), ("create",)),
     Rule(("replicas/exec",), ("create", "get")),
+    *_requests_of(Actor.USER),
 )
 
 # The audit records of one tenant; see `host/audit/records_route.py`.
@@ -118,20 +129,16 @@ PEOPLE: dict[str, tuple[Rule, ...]] = {
         # Not the template: its author can read whatever the work may read.
         Rule(("workloads/scale",), CHANGE),
         Rule(("replicas",), ("delete",)),
-        Rule(("replicas/eviction",), ("create",)),
-        # Confirming that work is gone, and removing an object without waiting for it.
-        Rule(("replicas/state",), CHANGE),
         # Operators admit machines, not people.
         Rule(("tokens",), (*READ, "create", "update", "patch", "delete")),
         Rule(("nodes",), (IMPERSONATE,)),
         Rule(("heartbeats", "pulses"), ("get",)),
         # The leases of servers that are permanently gone.
         Rule(("leases",), ("delete",)),
-        # Wrong records in the store, and their repair.
-        Rule(("quarantine",), ("get", "update")),
-        # The versions of all components, and raising the format so that older ones cannot return.
-        Rule(("upgrade",), ("get", "update")),
+        # Wrong records in the store, and the versions of all components.
+        Rule(("quarantine", "upgrade"), ("get",)),
         Rule(verbs=("get",), non_resource_urls=("/metrics", "/audit")),
+        *_requests_of(Actor.OPERATOR),
     ),
     "auditor": (
         Rule((*_OPEN, *_CLUSTER, "tokens"), READ),
@@ -184,86 +191,36 @@ OF_TENANTS = "tenant-editor"
 # The resources that all controllers read.
 _PLACES = ("nodes", "tenants", "regions", "priorityclasses")
 _FOLLOWED = (*_OPEN, *_PLACES, "leases")
-_LEASE = Rule(("leases",), ("update",))
 _PULSE = Rule(("pulses",), ("create",))
 
-COMPONENTS: dict[str, tuple[Rule, ...]] = {
+_WRITES: dict[str, tuple[Rule, ...]] = {
     "node": (
         Rule(("nodes", "replicas", "priorityclasses", "regions"), READ),
-        # Only the Secrets that work on the node refers to, by name.
-        Rule(("secrets",), ("get",)),
-        Rule(("replicas/state", "replicas/stage"), ("update",)),
+        # Only the Secrets that work on the node refers to, and the records of its gangs, by name.
+        Rule(("secrets", "reservations"), ("get",)),
         # Only for replicas that are bound to it: `host/api/plane/service_token_routes.py`.
         Rule(("replicas/token",), ("create",)),
-        Rule(("nodes/registration",), ("create",)),
-        Rule(("nodes/status", "replicas/status"), CHANGE),
     ),
     "scheduler": (
-        Rule(("replicas/binding",), ("create",)),
-        Rule(("replicas/stage", "replicas/pending"), ("update",)),
-        Rule(("replicas/reservation",), ("create", "delete")),
-        Rule(("replicas/eviction",), ("create",)),
-        Rule(("reservations",), ("create", "update", "delete")),
-        Rule(("replicas/status", "workloads/status"), CHANGE),
         Rule(("events", "decisions", "records"), ("create",)),
         # No Secrets and no tokens: placement does not need their contents.
         Rule((*_OPEN, *_PLACES, "schedulerpolicies", "leases"), READ),
-        _LEASE,
         _PULSE,
     ),
     "server": (
         Rule((ALL,), READ),
-        Rule(("leases",), ("update", "delete")),
-        Rule(("operations", "revocations"), ("delete",)),
-        Rule(("quarantine",), ("create",)),
-        Rule(("tokens/status",), ("update",)),
+        Rule(("revocations",), ("delete",)),
         Rule(("events",), ("create",)),
         Rule(("roles", "rolebindings"), ("create", "update", ESCALATE, BIND)),
     ),
     "controller": (
         Rule(_FOLLOWED, READ),
         Rule(("schedulerpolicies", "grants"), READ),
-        _LEASE,
         _PULSE,
     ),
-    "controller-workload": (
-        Rule(("replicas",), ("create", "delete")),
-        Rule(("replicas/eviction",), ("create",)),
-        Rule(("replicas/state",), ("update",)),
-        # Runs of cron jobs, and removing the finalizer of a workload without replicas.
-        Rule(("workloads",), ("create", "update", "delete")),
-        Rule(("workloads/status",), CHANGE),
-    ),
-    "controller-nodes": (
-        Rule(("nodes/phase", "replicas/state"), ("update",)),
-        Rule(("nodes/status", "regions/status"), CHANGE),
-        Rule(("heartbeats",), ("get",)),
-    ),
-    "controller-repair": (
-        Rule(("replicas/state",), ("update",)),
-        Rule(("replicas/eviction",), ("create",)),
-        Rule(("replicas/reservation", "reservations"), ("delete",)),
-        Rule(("replicas/status", "workloads/status"), CHANGE),
-    ),
-    "controller-status": (Rule(("workloads/status",), CHANGE),),
-    "controller-endpoints": (
-        Rule(("endpoints",), ("create", "update", "delete")),
-        Rule(("replicas/stage",), ("update",)),
-        Rule(("replicas/status",), CHANGE),
-    ),
-    "controller-drain": (
-        Rule(("replicas/eviction",), ("create",)),
-        Rule(("nodes/status",), CHANGE),
-    ),
-    "controller-reserves": (
-        Rule(("reservations",), ("create", "delete")),
-        Rule(("workloads/status",), CHANGE),
-    ),
-    "controller-rollout": (
-        Rule(("workloadrevisions",), ("create", "delete")),
-        Rule(("replicas/eviction",), ("create",)),
-        Rule(("workloads/status",), CHANGE),
-    ),
+    # Removing the finalizer of a workload without replicas.
+    "controller-workload": (Rule(("workloads",), ("update",)),),
+    "controller-nodes": (Rule(("heartbeats",), ("get",)),),
     "controller-garbage": (
         # Objects that lost their owner, or wait for it; `commit/ledgers/leaks.py` requires proof
         # for each. Replicas are deleted with their workloads.
@@ -272,20 +229,28 @@ COMPONENTS: dict[str, tuple[Rule, ...]] = {
         Rule(_HIDDEN, READ),
         Rule(("replicas",), ("update",)),
         Rule(("tenants",), ("update",)),
-        Rule(("tenants/status",), CHANGE),
-        Rule(("operations",), ("delete",)),
         Rule(("events",), ("create",)),
     ),
     "controller-events": (Rule(("events",), ("create", "update")),),
-    "controller-autoscale": (Rule(("workloads/status",), CHANGE),),
-    "controller-policy": (Rule(("schedulerpolicies/status", "overrides/status"), CHANGE),),
-    "controller-quota": (Rule(("quotas/status", "grants/status"), CHANGE),),
-    "controller-review": (Rule(("commitments/status",), CHANGE),),
+}
+
+_OF_ACTOR = {Actor.AGENT: "node", Actor.SCHEDULER: "scheduler", Actor.AUTHORITY: "server"}
+_SENDERS = {
+    **{role: (actor,) for actor, role in _OF_ACTOR.items()},
+    "controller": CONTROLLERS,
+    **{actor.value.replace(":", "-"): (actor,) for actor in CONTROLLERS},
+}
+COMPONENTS: dict[str, tuple[Rule, ...]] = {
+    role: (
+        *_WRITES.get(role, ()),
+        *_objects_of(*actors),
+        *_statuses_of(*actors),
+        *_requests_of(*actors),
+    )
+    for role, actors in _SENDERS.items()
 }
 
 ROLES: dict[str, tuple[Rule, ...]] = {**PEOPLE, **COMPONENTS}
-
-_OF_ACTOR = {Actor.AGENT: "node", Actor.SCHEDULER: "scheduler", Actor.AUTHORITY: "server"}
 
 
 def built_in_roles(identity: Identity) -> tuple[tuple[str, str], ...]:

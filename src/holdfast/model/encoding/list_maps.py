@@ -2,7 +2,8 @@
 
 Server-side apply merges such lists element by element, so that two managers can each own some of a
 workload's environment variables; the schema states this for clients; validation refuses two
-elements with equal keys. All three use this table. A list that is not named here is atomic: the
+elements with equal keys. All three ask here. The keys are declared by the struct of the elements,
+because a list of conditions is a map everywhere. A list whose elements declare none is atomic: the
 manager that applies it owns all of it.
 """
 
@@ -13,12 +14,8 @@ from enum import StrEnum
 import msgspec
 from msgspec import inspect
 
-from holdfast.model.kinds.endpoints import Endpoint
-from holdfast.model.kinds.node import Device
-from holdfast.model.kinds.placement import Taint
-from holdfast.model.kinds.region import Pool
-from holdfast.model.kinds.template import EnvVar, File, Port, SecretRef
-from holdfast.model.meta import Condition, ObjectMeta, OwnerReference
+from holdfast.model.kinds.template import SecretRef
+from holdfast.model.meta import ObjectMeta, Part
 from holdfast.model.selection.selectors import LabelSelector
 
 
@@ -37,20 +34,6 @@ class ListRule(msgspec.Struct, frozen=True):
     keys: tuple[str, ...] = ()
 
 
-# By the struct of the elements, because a list of conditions is a map everywhere. A key is required
-# or has a default.
-KEYS_OF_ELEMENTS: dict[type[msgspec.Struct], tuple[str, ...]] = {
-    Condition: ("type",),
-    Device: ("id",),
-    Endpoint: ("replica",),
-    EnvVar: ("name",),
-    File: ("path",),
-    OwnerReference: ("uid",),
-    Pool: ("name",),
-    Port: ("name",),
-    Taint: ("key", "effect"),
-}
-
 # Lists of scalars whose order does not matter, by struct and field.
 SETS: frozenset[tuple[type[msgspec.Struct], str]] = frozenset({(ObjectMeta, "finalizers")})
 
@@ -67,6 +50,10 @@ def list_rule(cls: type[msgspec.Struct], field: inspect.Field) -> ListRule | Non
     if (cls, field.name) in SETS:
         return ListRule(ListType.SET)
     element = field.type.item_type
-    if isinstance(element, inspect.StructType) and element.cls in KEYS_OF_ELEMENTS:
-        return ListRule(ListType.MAP, KEYS_OF_ELEMENTS[element.cls])
-    return _ATOMIC
+    keys = list_keys(element.cls) if isinstance(element, inspect.StructType) else ()
+    return ListRule(ListType.MAP, keys) if keys else _ATOMIC
+
+
+def list_keys(cls: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The keys that identify such a struct in a list; none if such lists are atomic."""
+    return cls.list_keys if issubclass(cls, Part) else ()

@@ -65,6 +65,11 @@ def object_revision(version: str) -> int:
     return found.revision
 
 
+def last_written(version: str) -> int:
+    """The same, or 0 for an object that was never stored and so has no version."""
+    return object_revision(version) if version else 0
+
+
 def complete_revision(version: str) -> int:
     """The revision of a list's or bookmark's version. Raises Invalid for that of an object."""
     found = parse_version(version)

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from holdfast.model.encoding.list_maps import KEYS_OF_ELEMENTS
+from holdfast.model.encoding.list_maps import list_keys
 from holdfast.model.encoding.struct_types import inner_types, struct_type
 from holdfast.model.meta import INT_MAX
 
@@ -74,7 +74,7 @@ def _of_struct(cls: type[msgspec.Struct]) -> _Struct:
     if info.tag_field is not None:
         known.add(info.tag_field)
     kept = {it.encode_name for it in info.fields if isinstance(it.type, inspect.StructType)}
-    declared = KEYS_OF_ELEMENTS.get(cls, ())
+    declared = list_keys(cls)
     return _Struct(
         frozenset(known),
         inside,

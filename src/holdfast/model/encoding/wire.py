@@ -22,8 +22,9 @@ from holdfast.model.encoding.conform import AnyStruct, Decoded, conform, hides_v
 from holdfast.model.encoding.json_guard import NODES_MAX, has_long_integer, measure, parse
 from holdfast.model.encoding.struct_checks import struct_check
 from holdfast.model.encoding.unknown_fields import integers_bounded
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.meta import API_VERSION, Object
-from holdfast.model.registry import KINDS, Kind
+from holdfast.model.registry import KINDS
 
 __all__ = [
     "Decoded",

@@ -10,6 +10,17 @@ from enum import StrEnum
 
 import msgspec
 
+from holdfast.model.kind_declaration import (
+    OPERATORS,
+    Kind,
+    KindRules,
+    Retention,
+    Writers,
+    count,
+    moment,
+    text,
+)
+from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Object, Part, Timestamp
 
 
@@ -156,3 +167,111 @@ class Revocation(Object, frozen=True, kw_only=True, tag="Revocation"):
     """
 
     spec: RevocationSpec
+
+
+def _role_rules() -> KindRules:
+    from holdfast.model.validation import access
+
+    return KindRules(access.role)
+
+
+ROLE_KIND = Kind(
+    Role,
+    "roles",
+    rules=_role_rules,
+    # Servers write the objects that show what is built in.
+    writers=Writers(spec=(*OPERATORS, Actor.AUTHORITY)),
+    columns=(count("Rules", lambda o: len(o.rules), "how many rules it has"),),
+    status=False,
+    removal_order=8,
+)
+
+
+def _role_binding_rules() -> KindRules:
+    from holdfast.model.validation import access
+
+    return KindRules(access.role_binding)
+
+
+ROLE_BINDING_KIND = Kind(
+    RoleBinding,
+    "rolebindings",
+    rules=_role_binding_rules,
+    writers=Writers(spec=(*OPERATORS, Actor.AUTHORITY)),
+    columns=(
+        text("Role", lambda o: o.role_ref.name, "what is given"),
+        text("Subjects", lambda o: ",".join(s.name for s in o.subjects), "to whom"),
+    ),
+    status=False,
+    immutable=("roleRef",),
+    removal_order=7,
+)
+
+# A node whose answer was lost retries with the token that it has used; it is answered for this
+# long.
+TOKEN_RETENTION = Retention(3_600_000, "its single use")
+
+
+def _token_rules() -> KindRules:
+    from holdfast.model.validation import access
+
+    return KindRules(access.token, update=access.token_update)
+
+
+TOKEN_KIND = Kind(
+    Token,
+    "tokens",
+    rules=_token_rules,
+    retention=TOKEN_RETENTION,
+    writers=Writers(
+        spec=OPERATORS,
+        status={
+            "used_at": Actor.AUTHORITY,
+            "used_by": Actor.AUTHORITY,
+            "key": Actor.AUTHORITY,
+        },
+    ),
+    columns=(
+        text("Purpose", lambda o: o.spec.purpose.value, "Bearer or Join"),
+        text("User", lambda o: o.spec.user or "-", "who the bearer is"),
+        moment("Expires", lambda o: o.spec.expires, "when it ends"),
+        text("Revoked", lambda o: str(o.spec.revoked).lower(), "whether it was taken back"),
+    ),
+    # Permission to update a token must not allow changing the identity that it stands for.
+    immutable=(
+        "spec.purpose",
+        "spec.user",
+        "spec.groups",
+        "spec.node",
+        "spec.hash",
+        "spec.singleUse",
+    ),
+    is_secret=True,
+    removal_order=6,
+)
+
+
+def _revocation_rules() -> KindRules:
+    from holdfast.model.validation import access
+
+    return KindRules(access.revocation, update=access.revocation_update)
+
+
+REVOCATION_KIND = Kind(
+    Revocation,
+    "revocations",
+    rules=_revocation_rules,
+    # Servers remove it once every credential that it ended has expired: `ledgers/leaks.py`.
+    writers=Writers(spec=OPERATORS, removers=(Actor.AUTHORITY,)),
+    columns=(
+        text("User", lambda o: o.spec.user, "whose certificates and tokens"),
+        moment("Before", lambda o: o.spec.before, "those that were issued until then"),
+        text("Reason", lambda o: o.spec.reason, "why"),
+        moment("Expires", lambda o: o.spec.expires, "when all of them have ended anyway"),
+    ),
+    namespaced=False,
+    short_names=("rvk",),
+    dotted=True,
+    status=False,
+    immutable=("spec.user",),
+)

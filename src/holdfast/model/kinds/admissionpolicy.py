@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from holdfast.model.kind_declaration import OPERATORS, Kind, KindRules, Writers, text
 from holdfast.model.meta import Object, Part
 
 
@@ -97,3 +98,24 @@ class AdmissionPolicy(Object, frozen=True, kw_only=True, tag="AdmissionPolicy"):
     """
 
     spec: AdmissionPolicySpec = AdmissionPolicySpec()
+
+
+def _admission_policy_rules() -> KindRules:
+    from holdfast.model.validation import admission_policy
+
+    return KindRules(admission_policy.admission_policy)
+
+
+ADMISSION_POLICY_KIND = Kind(
+    AdmissionPolicy,
+    "admissionpolicies",
+    rules=_admission_policy_rules,
+    writers=Writers(spec=OPERATORS),
+    columns=(
+        text("Rules", lambda o: str(len(o.spec.rules)), "how many rules it has"),
+        text("Failure", lambda o: o.spec.failure.value, "what becomes of what cannot be judged"),
+    ),
+    namespaced=False,
+    short_names=("ap",),
+    status=False,
+)

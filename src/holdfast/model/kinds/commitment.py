@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from holdfast.model.kind_declaration import (
+    PEOPLE,
+    Kind,
+    KindRules,
+    Unwritten,
+    Writers,
+    moment,
+    no_effect,
+    text,
+)
+from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Condition, Count, Object, Part, Revision, Seconds, Timestamp
 
 
@@ -83,3 +94,37 @@ class Commitment(Object, frozen=True, kw_only=True, tag="Commitment"):
 
     spec: CommitmentSpec
     status: CommitmentStatus = CommitmentStatus()
+
+
+def _commitment_rules() -> KindRules:
+    from holdfast.model.validation import policy
+
+    return KindRules(policy.commitment)
+
+
+COMMITMENT_KIND = Kind(
+    Commitment,
+    "commitments",
+    rules=_commitment_rules,
+    writers=Writers(
+        spec=PEOPLE,
+        status={
+            "observed_generation": Actor.REVIEW,
+            "state": Actor.REVIEW,
+            "evidence": Actor.REVIEW,
+            "proven_at": Actor.REVIEW,
+            "at_revision": Actor.REVIEW,
+        },
+        conditions={"Proven": Actor.REVIEW},
+    ),
+    columns=(
+        text("State", lambda o: o.status.state.value, "Holding, AtRisk, Broken or Unknown"),
+        text("Workload", lambda o: o.spec.promise.workload, "of which workload it speaks"),
+        moment("Proven", lambda o: o.status.proven_at, "when it was last shown"),
+    ),
+    short_names=("cm",),
+    no_effect=no_effect("nothing proves it"),
+    unwritten=Unwritten(
+        ("observed_generation", "state", "evidence", "proven_at", "at_revision"), ("Proven",)
+    ),
+)

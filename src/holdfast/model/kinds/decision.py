@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.model.kind_declaration import Kind, KindRules, Retention, Writers, text
+from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Count, Int, Millis, Object, Part, Revision, Timestamp
 
 
@@ -33,6 +35,7 @@ class DecisionSpec(Part, frozen=True):
     policy: the SchedulerPolicy revision.
     snapshot_revision: the revision that was seen.
     snapshot_age_ms: the age of the snapshot.
+    snapshot_age_max_ms: the greatest age that the plane allowed then; 0 if its record does not say.
     seen: the revision that was seen of each kind; streams differ in delay.
     assumed: placements that were assumed but not yet seen, as the sequence of their round and the
         bits of its members in hex.
@@ -44,6 +47,7 @@ class DecisionSpec(Part, frozen=True):
     best: the best candidates.
     quota: the state of the quota.
     chosen: the node that was proposed.
+    node_revision: the last write of that node that was seen; 0 if its record does not say.
     result: Accepted, or the reason of the refusal.
     message: a sentence for users.
     verdict: whether a pending replica can ever be placed.
@@ -66,6 +70,7 @@ class DecisionSpec(Part, frozen=True):
     policy: str = ""
     snapshot_revision: Revision = 0
     snapshot_age_ms: Millis = 0
+    snapshot_age_max_ms: Millis = 0
     seen: dict[str, Revision] = {}
     assumed: tuple[str, ...] = ()
     shunned: dict[str, str] = {}
@@ -76,6 +81,7 @@ class DecisionSpec(Part, frozen=True):
     best: tuple[ScoredCandidate, ...] = ()
     quota: str = ""
     chosen: str = ""
+    node_revision: Revision = 0
     result: str = ""
     message: str = ""
     verdict: str = ""
@@ -93,3 +99,32 @@ class Decision(Object, frozen=True, kw_only=True, tag="Decision"):
     """
 
     spec: DecisionSpec
+
+
+# If the archive does not grow too large (`host/server/decision_archive.py`).
+DECISION_RETENTION = Retention(7 * 86_400_000, "it was made")
+
+
+def _decision_rules() -> KindRules:
+    from holdfast.model.validation import records
+
+    return KindRules(records.decision)
+
+
+DECISION_KIND = Kind(
+    Decision,
+    "decisions",
+    rules=_decision_rules,
+    retention=DECISION_RETENTION,
+    writers=Writers(spec=(Actor.SCHEDULER,)),
+    columns=(
+        text("Replica", lambda o: o.spec.replica, "what it is about"),
+        text("Chosen", lambda o: o.spec.chosen or "-", "the node that was proposed"),
+        text("Result", lambda o: o.spec.result, "Accepted, or why not"),
+        text("Message", lambda o: o.spec.message, "a sentence", wide=True),
+    ),
+    short_names=("dec",),
+    status=False,
+    immutable=("spec",),
+    removal_order=None,
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.model.kind_declaration import Kind, KindRules, Writers, count, text
+from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Object, Part
 
 # No workload has more Endpoints objects than this many digits can number.
@@ -16,6 +18,8 @@ class Endpoint(Part, frozen=True):
     zone: the zone of that node.
     ports: address and number of each named port.
     """
+
+    list_keys = ("replica",)
 
     replica: str
     node: str = ""
@@ -44,3 +48,35 @@ def list_of(name: str) -> tuple[str, int]:
     workload, _, number = name.partition(".")
     is_number = number.isascii() and number.isdigit() and len(number) <= NUMBER_DIGITS_MAX
     return workload, int(number) if is_number else 0
+
+
+# As many as fit a line.
+ENDPOINTS_SHOWN = 3
+
+
+def _endpoints_rules() -> KindRules:
+    from holdfast.model.validation import records
+
+    return KindRules(records.endpoints)
+
+
+ENDPOINTS_KIND = Kind(
+    Endpoints,
+    "endpoints",
+    rules=_endpoints_rules,
+    writers=Writers(spec=(Actor.ENDPOINTS,)),
+    columns=(
+        count("Ready", lambda o: len(o.endpoints), "how many replicas serve"),
+        text(
+            "Addresses",
+            lambda o: (
+                ",".join(a for e in o.endpoints[:ENDPOINTS_SHOWN] for a in e.ports.values()) or "-"
+            ),
+            "where the first few can be reached",
+        ),
+    ),
+    short_names=("ep",),
+    dotted=True,
+    status=False,
+    removal_order=2,
+)

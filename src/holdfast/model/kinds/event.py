@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from holdfast.model.kind_declaration import SYSTEM, Kind, KindRules, Retention, Writers, count, text
+from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Count, Object, Part, Timestamp
 
 
@@ -69,3 +71,36 @@ class Event(Object, frozen=True, kw_only=True, tag="Event"):
     count: Count = 1
     reporting_component: str = ""
     action: str = ""
+
+
+EVENT_RETENTION = Retention(3_600_000, "it last happened", per_tenant_max=1_000)
+
+
+def _event_rules() -> KindRules:
+    from holdfast.model.validation import records
+
+    return KindRules(records.event, update=records.event_update)
+
+
+EVENT_KIND = Kind(
+    Event,
+    "events",
+    rules=_event_rules,
+    retention=EVENT_RETENTION,
+    writers=Writers(spec=(*SYSTEM, Actor.OPERATOR)),
+    columns=(
+        text("Type", lambda o: o.type.value, "Normal or Warning"),
+        text("Reason", lambda o: o.reason, "one stable word"),
+        text(
+            "Object",
+            lambda o: f"{o.involved_object.kind.lower()}/{o.involved_object.name}",
+            "what it happened to",
+        ),
+        text("Message", lambda o: o.message, "a sentence"),
+        count("Count", lambda o: o.count, "how often"),
+    ),
+    short_names=("ev",),
+    dotted=True,
+    status=False,
+    removal_order=10,
+)

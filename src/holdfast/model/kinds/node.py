@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from holdfast.model.kind_declaration import (
+    OPERATORS,
+    Kind,
+    KindRules,
+    Unwritten,
+    Writers,
+    count,
+    joined,
+    moment,
+    text,
+)
 from holdfast.model.kinds.placement import Isolation, Taint
+from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import (
     Condition,
     Count,
@@ -28,6 +40,15 @@ class NodePhase(StrEnum):
     LOST = "Lost"
 
 
+# The phases of a node that is given up: what it may run no longer counts, except work that keeps
+# running when cut off.
+GONE = (NodePhase.FENCED, NodePhase.LOST)
+# The condition that says how far a drain is.
+DRAINED = "Drained"
+# The class of devices that GPUs have.
+GPU = "gpu"
+
+
 class Device(Part, frozen=True):
     """One device of a node.
 
@@ -37,6 +58,8 @@ class Device(Part, frozen=True):
     memory: the device's own memory.
     numa: the NUMA node it is attached to.
     """
+
+    list_keys = ("id",)
 
     id: str
     device_class: str
@@ -94,7 +117,8 @@ class NodeSpec(Part, frozen=True):
     reserved: what is reserved for the system, by resource.
     devices: its devices.
     port_share: which fixed ports it offers; all of them unless it shares its machine's network.
-    overcommit: the allocatable percentage of the capacity, by resource; only cpu may exceed 100.
+    overcommit: the allocatable percentage of the capacity, by resource; only cpu and memory may
+        exceed 100. A tenth of the memory is headroom, to which a factor above 100 does not apply.
     cordoned: take no new work.
     taints: exclude work that does not tolerate them.
     drain: evict all work.
@@ -176,6 +200,8 @@ class NodeStatus(Part, frozen=True):
     isolation_notes: why its isolation is not stronger, and what its operator should know.
     last_heartbeat: when its agent last renewed, as the server that answers has heard. It is not
         stored, and a heartbeat alone is no event of a watch.
+    used: what its work used when its agent last sampled it, by resource; not stored either.
+    used_at: when that was.
     conditions: each type has one writer; Ready and Pressure are not written yet.
     """
 
@@ -192,6 +218,8 @@ class NodeStatus(Part, frozen=True):
     isolation: Isolation | None = None
     isolation_notes: tuple[str, ...] = ()
     last_heartbeat: Timestamp | None = None
+    used: dict[str, str] = {}
+    used_at: Timestamp | None = None
     conditions: tuple[Condition, ...] = ()
 
 
@@ -204,3 +232,47 @@ class Node(Object, frozen=True, kw_only=True, tag="Node"):
 
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+
+def _phase(node: Node) -> str:
+    gates = [node.status.phase.value]
+    if node.spec.cordoned:
+        gates.append("Cordoned")
+    if node.spec.drain is not None:
+        gates.append("Draining")
+    return ",".join(gates)
+
+
+def _node_rules() -> KindRules:
+    from holdfast.model.validation import node
+
+    return KindRules(node.node, node.node_status, node.node_update)
+
+
+NODE_KIND = Kind(
+    Node,
+    "nodes",
+    rules=_node_rules,
+    writers=Writers(
+        spec=OPERATORS,
+        conditions={"Ready": Actor.NODES, "Pressure": Actor.AGENT, DRAINED: Actor.DRAIN},
+    ),
+    columns=(
+        text("Phase", _phase, "what may be believed about it, and whether it takes work"),
+        text("Region", lambda o: o.spec.region, "where it is"),
+        text("Zone", lambda o: o.spec.zone, "its failure domain"),
+        text("Pool", lambda o: o.spec.pool, "the pool it belongs to"),
+        text("Capacity", lambda o: joined(o.spec.capacity), "what it has", wide=True),
+        text("Used", lambda o: joined(o.status.used) or "-", "what its work uses", wide=True),
+        count("Devices", lambda o: len(o.spec.devices), "how many devices it has"),
+        text("Address", lambda o: o.status.address or "-", "of its agent", wide=True),
+        text("Version", lambda o: o.status.agent_version or "-", "of its agent", wide=True),
+        moment("Heartbeat", lambda o: o.status.last_heartbeat, "when its agent renewed", wide=True),
+    ),
+    namespaced=False,
+    short_names=("no",),
+    dotted=True,
+    immutable=("spec.region", "spec.zone"),
+    computed=("last_heartbeat", "used", "used_at"),
+    unwritten=Unwritten((), ("Ready", "Pressure")),
+)

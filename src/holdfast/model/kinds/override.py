@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from holdfast.model.kind_declaration import (
+    PEOPLE,
+    Kind,
+    KindRules,
+    NoEffectRow,
+    Unwritten,
+    Writers,
+    moment,
+    text,
+)
+from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Condition, Object, Part, Quantity, Revision, Seconds, Timestamp
 
 
@@ -91,7 +102,8 @@ class OverrideStatus(Part, frozen=True):
 
 
 class Override(Object, frozen=True, kw_only=True, tag="Override"):
-    """An operator's intervention with a scope, a reason and an expiry. It has no effect yet.
+    """An operator's intervention with a scope, a reason and an expiry. A RepairApproval for zones
+    lets the silent nodes of these zones be given up at once; all others have no effect yet.
 
     spec: what was decided, and until when.
     status: its effect.
@@ -99,3 +111,53 @@ class Override(Object, frozen=True, kw_only=True, tag="Override"):
 
     spec: OverrideSpec
     status: OverrideStatus = OverrideStatus()
+
+
+def _override_rules() -> KindRules:
+    from holdfast.model.validation import override
+
+    return KindRules(override.override)
+
+
+OVERRIDE_KIND = Kind(
+    Override,
+    "overrides",
+    rules=_override_rules,
+    writers=Writers(
+        spec=PEOPLE,
+        status={
+            "observed_generation": Actor.POLICY,
+            "phase": Actor.POLICY,
+            "affected": Actor.POLICY,
+        },
+        conditions={"Active": Actor.POLICY, "PostconditionsMet": Actor.POLICY},
+    ),
+    columns=(
+        text("Type", lambda o: o.spec.type.value, "what kind of intervention"),
+        text("Phase", lambda o: o.status.phase or "-", "whether it is in force"),
+        text("Requester", lambda o: o.spec.requester, "who asked for it"),
+        moment("Expires", lambda o: o.spec.expires, "when it ends by itself"),
+        text("Reason", lambda o: o.spec.reason, "why", wide=True),
+    ),
+    short_names=("ov",),
+    # An override records a decision; only its end, its runbook and its postconditions may
+    # change. Anything else needs a new override with its own reason.
+    immutable=(
+        "spec.type",
+        "spec.scope",
+        "spec.requester",
+        "spec.reason",
+        "spec.priorityClass",
+        "spec.amounts",
+    ),
+    no_effect=(
+        NoEffectRow(
+            "",
+            lambda o: o.spec.type is not OverrideType.REPAIR_APPROVAL or not o.spec.scope.zones,
+            "only RepairApproval for zones is followed",
+        ),
+    ),
+    unwritten=Unwritten(
+        ("observed_generation", "phase", "affected"), ("Active", "PostconditionsMet")
+    ),
+)

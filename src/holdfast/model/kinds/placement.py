@@ -11,7 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.model.meta import Count, Part, Seconds
+from holdfast.model.meta import Count, Part, Seconds, Timestamp
 from holdfast.model.selection.selectors import Expression, LabelSelector
 
 Weight = Annotated[int, Meta(ge=1, le=100)]
@@ -48,13 +48,17 @@ class Taint(Part, frozen=True):
 
     key: the name of the taint.
     value: an optional value.
-    effect: NoSchedule refuses new work, PreferNoSchedule avoids it, NoExecute also evicts PerNode
-        work that runs; it has no effect yet on other work that runs.
+    effect: NoSchedule refuses new work, PreferNoSchedule avoids it, NoExecute also stops work that
+        runs, within its disruption budget.
+    time_added: since when a taint with NoExecute is there; the server sets it.
     """
+
+    list_keys = ("key", "effect")
 
     key: str
     value: str = ""
     effect: TaintEffect = TaintEffect.NO_SCHEDULE
+    time_added: Timestamp | None = None
 
 
 class TolerationOperator(StrEnum):
@@ -69,8 +73,8 @@ class Toleration(Part, frozen=True):
     operator: Equal compares the value, Exists takes any.
     value: the value to compare with.
     effect: only this effect; absent means all of them.
-    toleration_seconds: with NoExecute, how long to stay; absent means forever. It has no effect
-        yet: the taint is tolerated forever.
+    toleration_seconds: with NoExecute, how long to stay once the taint is there; absent means
+        forever. PerNode work stays as long as it tolerates the taint at all.
     """
 
     key: str = ""
@@ -144,6 +148,8 @@ class Placement(Part, frozen=True):
     anti_affinity: replicas to be away from, whichever came first.
     prefer: nodes to rank higher or lower.
     max_per_node: the most replicas of this workload on one node; 0 means no limit.
+    data: the regions or zones where its data is, to be near: the nearest counts. It only ranks
+        candidates; `residency` and `regions` are the hard rules.
     """
 
     regions: tuple[str, ...] = ()
@@ -158,3 +164,4 @@ class Placement(Part, frozen=True):
     anti_affinity: tuple[Affinity, ...] = ()
     prefer: tuple[Preference, ...] = ()
     max_per_node: Count = 0
+    data: tuple[str, ...] = ()

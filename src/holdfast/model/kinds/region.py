@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from msgspec import Meta
+
+from holdfast.model.kind_declaration import (
+    OPERATORS,
+    Kind,
+    KindRules,
+    NoEffectRow,
+    Unwritten,
+    Writers,
+    moment,
+    no_effect,
+    text,
+)
 from holdfast.model.kinds.node import Protection
+from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Condition, Object, Part, Quantity, Revision, Timestamp
+
+LatencyMs = Annotated[int, Meta(ge=0, le=60_000)]
 
 
 class Pool(Part, frozen=True):
@@ -12,6 +30,8 @@ class Pool(Part, frozen=True):
     name: the pool.
     protected_for: the only work that it accepts; other work cannot select it.
     """
+
+    list_keys = ("name",)
 
     name: str
     protected_for: Protection | None = None
@@ -22,6 +42,8 @@ class RegionSpec(Part, frozen=True):
 
     jurisdictions: the residencies it satisfies, such as eu.
     zones: its failure domains.
+    latency_ms: the round-trip time to other regions, in milliseconds, for ranking: of two regions
+        the larger statement counts, and none means far.
     pools: its pools of nodes.
     endpoint: where its plane can be reached; empty for this one. It has no effect yet: this plane
         connects to no other plane.
@@ -29,6 +51,7 @@ class RegionSpec(Part, frozen=True):
 
     jurisdictions: tuple[str, ...] = ()
     zones: tuple[str, ...] = ()
+    latency_ms: dict[str, LatencyMs] = {}
     pools: tuple[Pool, ...] = ()
     endpoint: str = ""
 
@@ -101,3 +124,64 @@ class Grant(Object, frozen=True, kw_only=True, tag="Grant"):
 
     spec: GrantSpec
     status: GrantStatus = GrantStatus()
+
+
+def _region_rules() -> KindRules:
+    from holdfast.model.validation import tenancy
+
+    return KindRules(tenancy.region)
+
+
+REGION_KIND = Kind(
+    Region,
+    "regions",
+    rules=_region_rules,
+    writers=Writers(
+        spec=OPERATORS, status={"phase": Actor.NODES}, conditions={"Healthy": Actor.NODES}
+    ),
+    columns=(
+        text("Phase", lambda o: o.status.phase or "-", "how it is doing"),
+        text(
+            "Law", lambda o: ",".join(o.spec.jurisdictions) or "-", "the residencies it satisfies"
+        ),
+        text("Zones", lambda o: ",".join(o.spec.zones) or "-", "its failure domains"),
+    ),
+    namespaced=False,
+    short_names=("rg",),
+    no_effect=(
+        NoEffectRow(
+            "spec.endpoint",
+            lambda it: bool(it.spec.endpoint),
+            "this plane connects to no other plane",
+        ),
+    ),
+    unwritten=Unwritten(("phase",), ("Healthy",)),
+)
+
+
+def _grant_rules() -> KindRules:
+    from holdfast.model.validation import budgets
+
+    return KindRules(budgets.grant, budgets.grant_status, budgets.grant_update)
+
+
+GRANT_KIND = Kind(
+    Grant,
+    "grants",
+    rules=_grant_rules,
+    writers=Writers(
+        spec=OPERATORS,
+        status={"accepted_serial": Actor.QUOTA, "spent": Actor.QUOTA},
+        conditions={"Accepted": Actor.QUOTA},
+    ),
+    columns=(
+        text("Tenant", lambda o: o.spec.tenant, "whose quota it is cut from"),
+        text("Region", lambda o: o.spec.region, "who may spend it"),
+        moment("Expires", lambda o: o.spec.expires, "when it ends"),
+    ),
+    namespaced=False,
+    short_names=("gr",),
+    immutable=("spec.tenant", "spec.region"),
+    no_effect=no_effect("no region spends from it"),
+    unwritten=Unwritten(("accepted_serial", "spent"), ("Accepted",)),
+)

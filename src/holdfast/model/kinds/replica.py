@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from holdfast.model.kind_declaration import Kind, KindRules, Unwritten, Writers, count, joined, text
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import Template
-from holdfast.model.lifecycle import Cause, Stage, State
-from holdfast.model.meta import Condition, Count, Int, Millis, Object, Part, Revision, Timestamp
+from holdfast.model.lifecycle import Actor, Cause, Stage, State
+from holdfast.model.meta import (
+    Condition,
+    Count,
+    Int,
+    Millis,
+    Object,
+    Part,
+    Revision,
+    Seconds,
+    Timestamp,
+)
+from holdfast.model.service_class import service_class
 
 
 class DeviceShare(Part, frozen=True):
@@ -32,6 +44,7 @@ class ReplicaSpec(Part, frozen=True):
     priority: the priority that its class had at admission.
     region: the region whose plane places it; empty if there is only one plane.
     gang: the gang it starts with, if any.
+    expected_seconds: how long it is expected to run, as its job states.
     template: what to run.
     """
 
@@ -44,6 +57,7 @@ class ReplicaSpec(Part, frozen=True):
     priority: Int = 0
     region: str = ""
     gang: str = ""
+    expected_seconds: Seconds | None = None
 
 
 class Binding(Part, frozen=True):
@@ -73,6 +87,7 @@ class Binding(Part, frozen=True):
     address: the agent's address at the time of the bind, to find the machine.
     tenant_uid: the uid of its tenant, which distinguishes it from a later tenant of that name.
     isolation: the isolation that its template or its tenant requires.
+    node_revision: the last write of the node that the proposal had seen.
     """
 
     node: str
@@ -98,6 +113,7 @@ class Binding(Part, frozen=True):
     address: str = ""
     tenant_uid: str = ""
     isolation: Isolation = Isolation.NONE
+    node_revision: Revision = 0
 
 
 class Process(Part, frozen=True):
@@ -137,6 +153,8 @@ class Pending(Part, frozen=True):
     since: when the wait began.
     next_wake: the latest time of the next attempt.
     owner: who acts next.
+    estimated_start: when it may start by the stated durations of others, if they say so; the
+        message has the basis.
     """
 
     reasons: dict[str, Int] = {}
@@ -148,6 +166,7 @@ class Pending(Part, frozen=True):
     since: Timestamp | None = None
     next_wake: Timestamp | None = None
     owner: str = ""
+    estimated_start: Timestamp | None = None
 
 
 # The reason of a restart in place after several others in quick succession.
@@ -178,6 +197,21 @@ class TransitionRecord(Part, frozen=True):
     evidence: str = ""
 
 
+class Displaced(Part, frozen=True):
+    """That it, or the replica before it at its ordinal, was stopped to make room for other work.
+
+    by: the uid of the workload that got the place.
+    priority: the priority of that work.
+    at: when, by the authority's clock.
+    incarnation: the incarnation that was stopped.
+    """
+
+    by: str
+    priority: Int = 0
+    at: Timestamp | None = None
+    incarnation: Count = 0
+
+
 class ReplicaStatus(Part, frozen=True):
     """What was decided and observed.
 
@@ -188,9 +222,12 @@ class ReplicaStatus(Part, frozen=True):
     binding: where it runs.
     reservation: the reservation that holds a place for it.
     cause: why it is being stopped.
+    displaced: what it, or the replica before it, was stopped for.
     process: the process as its agent reports it.
     pending: why it waits.
     transitions: its last transitions.
+    used: what it used when its node's agent last sampled it, by resource. The server that received
+        the sample fills it in when one replica is read; it is not stored.
     conditions: each type has one writer; Bound, SchedulingRetrying, Ready, Serving and Repairing
         are not written yet: `state`, `stage` and `pending` say the same.
     """
@@ -202,9 +239,11 @@ class ReplicaStatus(Part, frozen=True):
     binding: Binding | None = None
     reservation: str = ""
     cause: Cause | None = None
+    displaced: Displaced | None = None
     process: Process = Process()
     pending: Pending | None = None
     transitions: tuple[TransitionRecord, ...] = ()
+    used: dict[str, str] = {}
     conditions: tuple[Condition, ...] = ()
 
 
@@ -219,3 +258,66 @@ class Replica(Object, frozen=True, kw_only=True, tag="Replica"):
 
     spec: ReplicaSpec
     status: ReplicaStatus = ReplicaStatus()
+
+
+def _node_of(replica: Replica) -> str:
+    binding = replica.status.binding
+    return binding.node if binding is not None else "-"
+
+
+def _addresses(replica: Replica) -> str:
+    return joined(replica.status.process.addresses)
+
+
+def _class_of(replica: Replica) -> str:
+    return service_class(replica.spec.template).value
+
+
+def _waits_for(replica: Replica) -> str:
+    pending = replica.status.pending
+    if pending is not None:
+        return ",".join(pending.reasons)
+    # The agent's reason: it is not ready, lacks a Secret, or keeps ending.
+    is_on = replica.status.state in (State.BOUND, State.RUNNING)
+    return replica.status.process.reason.partition(":")[0] if is_on else ""
+
+
+def _replica_rules() -> KindRules:
+    from holdfast.model.validation import replica
+
+    return KindRules(replica.replica, replica.replica_status, replica.replica_update)
+
+
+REPLICA_KIND = Kind(
+    Replica,
+    "replicas",
+    rules=_replica_rules,
+    writers=Writers(
+        spec=(Actor.WORKLOAD,),
+        conditions={
+            "Bound": Actor.SCHEDULER,
+            "SchedulingRetrying": Actor.SCHEDULER,
+            "Ready": Actor.AGENT,
+            "Serving": Actor.ENDPOINTS,
+            "Repairing": Actor.REPAIR,
+        },
+        removers=(Actor.WORKLOAD, Actor.GARBAGE, Actor.USER),
+    ),
+    columns=(
+        text("State", lambda o: o.status.state.value, "who owns its fate"),
+        text("Stage", lambda o: o.status.stage.value, "how far it has come"),
+        text("Node", _node_of, "where it runs"),
+        count("Restarts", lambda o: o.status.process.restarts, "how often it was started again"),
+        text("Waits for", _waits_for, "why it waits"),
+        text("Addresses", _addresses, "where it can be reached", wide=True),
+        text("Class", _class_of, "Guaranteed, Burstable or BestEffort", wide=True),
+        text("Workload", lambda o: o.spec.workload, "what it belongs to", wide=True),
+        text("Revision", lambda o: o.spec.revision or "-", "of which template", wide=True),
+    ),
+    short_names=("rep",),
+    immutable=("spec",),
+    computed=("used",),
+    # Replicas are deleted with their workloads.
+    removal_order=None,
+    unwritten=Unwritten((), ("Bound", "SchedulingRetrying", "Ready", "Serving", "Repairing")),
+)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from holdfast.model.kind_declaration import Kind, KindRules, Unwritten, Writers, count, moment, text
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.tenant import CapacityClass
+from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Condition, Count, Int, Object, Part, Revision, Timestamp
 
 
@@ -50,14 +52,17 @@ class Claim(Part, frozen=True):
 
     node: the node; empty for quota alone.
     replica: the replica it is meant for; empty for any of the owner's.
+    address: for members of a gang that learn of each other: the address of the node.
     charge: amounts by resource, in internal units.
     devices: the devices that are held.
-    ports: the fixed ports that are held, such as TCP/8080.
+    ports: the fixed ports that are held, such as TCP/8080; of a member of a gang, all of them in
+        the order of its template.
     consumed: whether a binding has replaced it.
     """
 
     node: str = ""
     replica: str = ""
+    address: str = ""
     charge: dict[str, Int] = {}
     devices: tuple[DeviceShare, ...] = ()
     ports: tuple[str, ...] = ()
@@ -89,7 +94,8 @@ class ReservationStatus(Part, frozen=True):
     """What is held right now.
 
     phase: Held, Committed (a gang that may start), Consumed or Released.
-    claims: what is held on which node.
+    claims: what is held on which node; of a gang that was committed, the places of its members.
+    succeeded: for gangs: how many members have done their work since it was committed.
     cohort: the quota cohort that was charged.
     by: the identity that created it.
     epoch: the lease epoch under which it was created.
@@ -99,6 +105,7 @@ class ReservationStatus(Part, frozen=True):
 
     phase: ReservationPhase = ReservationPhase.HELD
     claims: tuple[Claim, ...] = ()
+    succeeded: Count = 0
     cohort: str = ""
     by: str = ""
     epoch: Revision = 0
@@ -115,3 +122,37 @@ class Reservation(Object, frozen=True, kw_only=True, tag="Reservation"):
 
     spec: ReservationSpec
     status: ReservationStatus = ReservationStatus()
+
+
+def reservation_name(owner: str, intent: Intent) -> str:
+    """One name per owner and intent, so that a second reservation for the same is the same
+    object.
+    """
+    return f"{owner}-{intent.value}"
+
+
+def _reservation_rules() -> KindRules:
+    from holdfast.model.validation import reservation
+
+    return KindRules(
+        reservation.reservation, reservation.reservation_status, reservation.reservation_update
+    )
+
+
+RESERVATION_KIND = Kind(
+    Reservation,
+    "reservations",
+    rules=_reservation_rules,
+    writers=Writers(spec=(), removers=(Actor.REPAIR, Actor.GARBAGE)),
+    columns=(
+        text("Phase", lambda o: o.status.phase.value, "Held, Committed, Consumed or Released"),
+        text("Intent", lambda o: o.spec.intent.value, "what it is held for"),
+        text("Owner", lambda o: f"{o.spec.owner.kind}/{o.spec.owner.name}", "whom it is held for"),
+        count("Claims", lambda o: len(o.status.claims), "how many places it holds"),
+        moment("Deadline", lambda o: o.spec.deadline, "when it is given back"),
+    ),
+    short_names=("rsv",),
+    immutable=("spec",),
+    removal_order=4,
+    unwritten=Unwritten(("conditions",)),
+)

@@ -7,10 +7,29 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from holdfast.model.kind_declaration import (
+    OPERATORS,
+    Kind,
+    KindRules,
+    NoEffectRow,
+    Unwritten,
+    Writers,
+    joined,
+    text,
+)
 from holdfast.model.kinds.template import DeviceRequest, Resources
-from holdfast.model.meta import Condition, Object, Part, Revision, Seconds
+from holdfast.model.lifecycle import Actor
+from holdfast.model.meta import Condition, Object, Part, Revision, Seconds, Timestamp
 
 ScoreWeight = Annotated[int, Meta(ge=0, le=100)]
+
+
+class WorkIntent(StrEnum):
+    """What matters most to work: how fast it answers, how much gets done, or to be back soon."""
+
+    LATENCY = "latency"
+    BATCH = "batch"
+    RECOVERY = "recovery"
 
 
 class PolicyStage(StrEnum):
@@ -50,26 +69,58 @@ class ExpectedDemand(Part, frozen=True):
     devices: tuple[DeviceRequest, ...] = ()
 
 
+class Suspension(Part, frozen=True):
+    """A stated time in which fairness does not order work, such as a disaster.
+
+    since: when it begins.
+    until: when it ends. What tenants lost meanwhile is settled within the window after that.
+    reason: why.
+    """
+
+    since: Timestamp
+    until: Timestamp
+    reason: str
+
+
+class FairnessRules(Part, frozen=True):
+    """How work of equal priority is ordered between tenants.
+
+    half_life_seconds: after this time, half of what a tenant has used in the past is forgotten.
+    window_seconds: how soon after a lapse a waiting tenant has its share again.
+    suspension: a time in which tenants take turns instead, whatever they use.
+    """
+
+    half_life_seconds: Annotated[int, Meta(ge=1, le=2_592_000)] = 900
+    window_seconds: Annotated[int, Meta(ge=4, le=10_368_000)] = 3_600
+    suspension: Suspension | None = None
+
+
 class SchedulerPolicySpec(Part, frozen=True):
-    """The revision. Filters, weights and demands never change once it exists; its stage does.
+    """The revision. Only its stage and scope change once it exists.
 
     filters: filters to apply besides the hard rules, by name.
     weights: the weight of each scorer.
+    intents: other weights for work of an intent, by scorer: latency is work that is always
+        restarted, batch is work that ends, recovery is a replica that replaces another one. A
+        scorer that is not named keeps its weight.
     demands: the expected work with devices; if empty, it is learnt from past work.
     stage: how much of the work it applies to. Stages other than Inactive and Active have no
         effect yet.
     scope: the part of the work that a canary applies to. It has no effect yet.
     fallback: the policy to revert to. It has no effect yet.
     hold_seconds: how long each stage must be healthy before the next. It has no effect yet.
+    fairness: how work of equal priority is ordered between tenants.
     """
 
     filters: tuple[str, ...] = ()
     weights: dict[str, ScoreWeight] = {}
+    intents: dict[str, dict[str, ScoreWeight]] = {}
     demands: tuple[ExpectedDemand, ...] = ()
     stage: PolicyStage = PolicyStage.INACTIVE
     scope: PolicyScope = PolicyScope()
     fallback: str = ""
     hold_seconds: Seconds = 600
+    fairness: FairnessRules = FairnessRules()
 
 
 class SchedulerPolicyStatus(Part, frozen=True):
@@ -94,3 +145,58 @@ class SchedulerPolicy(Object, frozen=True, kw_only=True, tag="SchedulerPolicy"):
 
     spec: SchedulerPolicySpec = SchedulerPolicySpec()
     status: SchedulerPolicyStatus = SchedulerPolicyStatus()
+
+
+_STAGES = (PolicyStage.INACTIVE, PolicyStage.ACTIVE)
+
+
+def _scheduler_policy_rules() -> KindRules:
+    from holdfast.model.validation import policy
+
+    return KindRules(policy.scheduler_policy)
+
+
+SCHEDULER_POLICY_KIND = Kind(
+    SchedulerPolicy,
+    "schedulerpolicies",
+    rules=_scheduler_policy_rules,
+    writers=Writers(
+        spec=OPERATORS,
+        status={"observed_generation": Actor.POLICY, "stage": Actor.POLICY},
+        conditions={"Observed": Actor.POLICY},
+    ),
+    columns=(
+        text("Stage", lambda o: o.spec.stage.value, "how much of the work it decides for"),
+        text("Fallback", lambda o: o.spec.fallback or "-", "what to go back to"),
+        text("Weights", lambda o: joined(o.spec.weights), "how much each scorer counts", wide=True),
+    ),
+    namespaced=False,
+    short_names=("sp",),
+    immutable=(
+        *("spec.filters", "spec.weights", "spec.intents"),
+        *("spec.demands", "spec.fallback"),
+    ),
+    no_effect=(
+        NoEffectRow(
+            "spec.stage",
+            lambda it: it.spec.stage not in _STAGES,
+            "schedulers use a policy only while its stage is Active",
+        ),
+        NoEffectRow(
+            "spec.scope",
+            lambda it: it.spec.scope != PolicyScope(),
+            "an Active policy decides for all work",
+        ),
+        NoEffectRow(
+            "spec.fallback",
+            lambda it: bool(it.spec.fallback),
+            "set the stage of another policy to Active to go back to it",
+        ),
+        NoEffectRow(
+            "spec.holdSeconds",
+            lambda it: it.spec.hold_seconds != SchedulerPolicySpec().hold_seconds,
+            "no stage follows another by itself",
+        ),
+    ),
+    unwritten=Unwritten(("observed_generation", "stage"), ("Observed",)),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.model.kind_declaration import PEOPLE, Kind, KindRules, Writers, count, text
 from holdfast.model.meta import Object
 
 
@@ -20,3 +21,24 @@ class Secret(Object, frozen=True, kw_only=True, tag="Secret"):
     def __repr__(self) -> str:
         # A repr appears in tracebacks and assertion messages, so it must not contain the values.
         return f"Secret({self.metadata.namespace}/{self.metadata.name}, keys={sorted(self.data)})"
+
+
+def _secret_rules() -> KindRules:
+    from holdfast.model.validation import access
+
+    return KindRules(access.secret)
+
+
+SECRET_KIND = Kind(
+    Secret,
+    "secrets",
+    rules=_secret_rules,
+    writers=Writers(spec=PEOPLE),
+    columns=(
+        text("Type", lambda o: o.type, "what it is"),
+        count("Data", lambda o: len(o.data), "how many values it has"),
+    ),
+    status=False,
+    is_secret=True,
+    removal_order=5,
+)

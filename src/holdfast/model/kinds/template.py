@@ -62,6 +62,8 @@ class EnvVar(Part, frozen=True):
     secret: take the value from a Secret instead; it is never logged.
     """
 
+    list_keys = ("name",)
+
     name: str
     value: str = ""
     secret: SecretRef | None = None
@@ -76,6 +78,8 @@ class File(Part, frozen=True):
     mode: permissions, as an octal text such as "0644"; absent means 0644, or 0600 for a secret.
     """
 
+    list_keys = ("path",)
+
     path: str
     content: str = ""
     secret: SecretRef | None = None
@@ -89,6 +93,8 @@ class Port(Part, frozen=True):
     port: a fixed number, exclusive on its node; 0 lets the agent pick a free one.
     protocol: TCP or UDP.
     """
+
+    list_keys = ("name",)
 
     name: str
     port: PortNumber = 0

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta
 
+from holdfast.model.kind_declaration import (
+    OPERATORS,
+    Kind,
+    KindRules,
+    Unwritten,
+    Writers,
+    count,
+    joined,
+    moment,
+    text,
+)
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import Resources
-from holdfast.model.meta import Condition, Count, Object, Part, Quantity, Revision, Timestamp
-
-# The resources in a tenant's namespace, in the order in which they are deleted with the tenant.
-# Replicas are deleted with their workloads. controller:garbage lists and removes these.
-CONTENTS = (
-    "workloads",
-    "overrides",
-    "commitments",
-    "endpoints",
-    "workloadrevisions",
-    "reservations",
-    "secrets",
-    "tokens",
-    "rolebindings",
-    "roles",
-    "quotas",
-    "events",
+from holdfast.model.lifecycle import Actor
+from holdfast.model.meta import (
+    Condition,
+    Count,
+    Object,
+    Part,
+    Quantity,
+    Revision,
+    Seconds,
+    Timestamp,
 )
 
 
@@ -76,14 +82,36 @@ class TenantSpec(Part, frozen=True):
     minimum: Resources = Resources()
 
 
+class TenantFairness(Part, frozen=True):
+    """What the tenant has and what it is owed, in percent of the plane, as its scheduler sees it.
+
+    share: the largest part of any resource that it holds.
+    entitlement: the share that it would have if work were divided fairly now.
+    debt: the entitlement less the share; negative if it has more than its part.
+    remembered: the average of its share, of which half is forgotten after each half-life.
+    settle_by: by when a debt above the tolerance is settled; absent if there is none.
+    """
+
+    share: str = ""
+    entitlement: str = ""
+    debt: str = ""
+    remembered: str = ""
+    settle_by: Timestamp | None = None
+
+
 class TenantStatus(Part, frozen=True):
     """What was observed.
 
+    The server that answers fills in the fairness figures, from the reports of schedulers. They are
+    not stored, and a change of them alone is no event of a watch.
+
     phase: Active, or Terminating while its objects go away.
+    fairness: its share, what it is entitled to and what it is owed.
     conditions: each type has one writer.
     """
 
     phase: TenantPhase = TenantPhase.ACTIVE
+    fairness: TenantFairness | None = None
     conditions: tuple[Condition, ...] = ()
 
 
@@ -132,6 +160,42 @@ class ObjectCaps(Part, frozen=True):
     bytes: Count | None = None
 
 
+class FairShare(Part, frozen=True):
+    """What a tenant is entitled to, compared with others, when not all work fits.
+
+    weight: its part of what tenants compete for, relative to the weights of the others.
+    minimum: amounts that it gets before any tenant gets more than its own minimum, by resource.
+    """
+
+    weight: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    minimum: dict[str, Quantity] = {}
+
+
+class Lending(Part, frozen=True):
+    """How the cohort takes back what this tenant has borrowed, when the lender needs it.
+
+    notice_seconds: how long before the first replica is stopped the borrower is told.
+    stops_per_minute: the most replicas of this tenant that are stopped in a minute.
+    """
+
+    notice_seconds: Seconds = 60
+    stops_per_minute: Annotated[int, Meta(ge=1, le=10_000)] = 60
+
+
+class QueueLimits(Part, frozen=True):
+    """How much of a tenant's work a scheduler considers at once; absent means no own limit.
+
+    pending_per_workload: the replicas of one workload that are queued; the others wait in the
+        store.
+    binds: the binds of the tenant that are sent and not settled.
+    binds_per_workload: the same for one workload.
+    """
+
+    pending_per_workload: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    binds: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    binds_per_workload: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+
+
 class QuotaSpec(Part, frozen=True):
     """Limits. A resource that is not named is not limited.
 
@@ -146,6 +210,9 @@ class QuotaSpec(Part, frozen=True):
     requests_per_second: how many API requests a second the tenant may make.
     write_bytes_per_second: how many bytes a second the tenant's requests may write, each object
         counted whole; absent means the plane's default.
+    fairness: what it is entitled to when not all work fits.
+    lending: how the cohort takes back what it has borrowed.
+    queue: how much of its work a scheduler considers at once.
     """
 
     cohort: str = ""
@@ -156,6 +223,24 @@ class QuotaSpec(Part, frozen=True):
     objects: ObjectCaps = ObjectCaps()
     requests_per_second: Count | None = None
     write_bytes_per_second: Count | None = None
+    fairness: FairShare = FairShare()
+    lending: Lending = Lending()
+    queue: QueueLimits = QueueLimits()
+
+
+class ReclaimNotice(Part, frozen=True):
+    """The cohort wants back what this tenant has borrowed.
+
+    since: when the tenant was told.
+    deadline: from when on its replicas may be stopped.
+    amounts: how much, by resource.
+    lenders: how many tenants wait for it; a tenant learns no name of another.
+    """
+
+    since: Timestamp
+    deadline: Timestamp
+    amounts: dict[str, str] = {}
+    lenders: Count = 0
 
 
 class QuotaStatus(Part, frozen=True):
@@ -167,12 +252,14 @@ class QuotaStatus(Part, frozen=True):
     used: by class and resource.
     used_revision: the revision of the store at which the ledger was read.
     used_at: when that was; the time since then is the age of `used`.
+    reclaim: what the cohort wants back, and when; absent if nothing.
     conditions: each type has one writer; Exhausted is not written yet.
     """
 
     used: dict[str, dict[str, str]] = {}
     used_revision: Revision = 0
     used_at: Timestamp | None = None
+    reclaim: ReclaimNotice | None = None
     conditions: tuple[Condition, ...] = ()
 
 
@@ -196,7 +283,8 @@ class PriorityClassSpec(Part, frozen=True):
     value: higher values are placed first.
     urgent: use the fast lane of the queue.
     capacity_class: hard work is charged as committed capacity, reclaimable work may be preempted.
-    preempts: whether it may preempt less important work. It has no effect yet.
+    preempts: whether it may stop other work to make room: reclaimable work of lower value, and what
+        other tenants have borrowed from its own.
     allowed_tenants: the only tenants that may use it; empty means all.
     description: a description for users.
     """
@@ -216,3 +304,109 @@ class PriorityClass(Object, frozen=True, kw_only=True, tag="PriorityClass"):
     """
 
     spec: PriorityClassSpec = PriorityClassSpec()
+
+
+def _fairness_figure(name: str) -> Callable[[Tenant], str]:
+    def figure(tenant: Tenant) -> str:
+        found = tenant.status.fairness
+        return getattr(found, name) if found is not None else "-"
+
+    return figure
+
+
+def _settle_by(tenant: Tenant) -> datetime | None:
+    return tenant.status.fairness.settle_by if tenant.status.fairness is not None else None
+
+
+def _reclaim(quota: Quota) -> str:
+    notice = quota.status.reclaim
+    if notice is None:
+        return "-"
+    return f"{joined(notice.amounts)} from {notice.deadline.isoformat(timespec='seconds')}"
+
+
+def _budgets(quota: Quota) -> str:
+    classes = quota.spec.priority_classes
+    return ";".join(f"{name}:{joined(budget)}" for name, budget in classes.items()) or "-"
+
+
+def _quota_rules() -> KindRules:
+    from holdfast.model.validation import budgets
+
+    return KindRules(budgets.quota)
+
+
+QUOTA_KIND = Kind(
+    Quota,
+    "quotas",
+    rules=_quota_rules,
+    # What is used of it is filled in when it is read, and never stored.
+    writers=Writers(
+        spec=OPERATORS,
+        status={"reclaim": Actor.QUOTA},
+        conditions={"Exhausted": Actor.QUOTA},
+    ),
+    columns=(
+        text("Cohort", lambda o: o.spec.cohort or "-", "with whom it lends and borrows"),
+        text("Hard", lambda o: joined(o.spec.hard), "what may be committed"),
+        text("Used", lambda o: joined(o.status.used.get("hard", {})), "what is committed"),
+        text("Borrowing", lambda o: joined(o.spec.borrowing), "on top of that", wide=True),
+        text("Reclaim", _reclaim, "what the cohort wants back, and from when on it stops work"),
+        text("Budgets", _budgets, "by priority class", wide=True),
+    ),
+    removal_order=9,
+    computed=("used", "used_revision", "used_at"),
+    unwritten=Unwritten((), ("Exhausted",)),
+)
+
+
+def _tenant_rules() -> KindRules:
+    from holdfast.model.validation import tenancy
+
+    return KindRules(tenancy.tenant)
+
+
+TENANT_KIND = Kind(
+    Tenant,
+    "tenants",
+    rules=_tenant_rules,
+    writers=Writers(
+        spec=OPERATORS, status={"phase": Actor.GARBAGE}, conditions={"Emptied": Actor.GARBAGE}
+    ),
+    columns=(
+        text("Phase", lambda o: o.status.phase.value, "Active or Terminating"),
+        text("Residency", lambda o: o.spec.residency or "-", "where its data must stay"),
+        text("Share", _fairness_figure("share"), "the largest part of any resource that it holds"),
+        text("Entitlement", _fairness_figure("entitlement"), "what its part would be"),
+        text("Debt", _fairness_figure("debt"), "what it is owed; negative if it has more"),
+        text("Regions", lambda o: ",".join(o.spec.regions) or "*", "which it may use", wide=True),
+        text("Remembered", _fairness_figure("remembered"), "its average share", wide=True),
+        moment("Settle by", _settle_by, "when a debt is settled", wide=True),
+    ),
+    namespaced=False,
+    short_names=("tn",),
+    computed=("fairness",),
+)
+
+
+def _priority_class_rules() -> KindRules:
+    from holdfast.model.validation import tenancy
+
+    return KindRules(tenancy.priority_class)
+
+
+PRIORITY_CLASS_KIND = Kind(
+    PriorityClass,
+    "priorityclasses",
+    rules=_priority_class_rules,
+    writers=Writers(spec=OPERATORS),
+    columns=(
+        count("Value", lambda o: o.spec.value, "higher goes first"),
+        text("Class", lambda o: o.spec.capacity_class.value, "how its capacity is charged"),
+        text("Tenants", lambda o: ",".join(o.spec.allowed_tenants) or "*", "who may use it"),
+    ),
+    namespaced=False,
+    short_names=("pc",),
+    status=False,
+    immutable=("spec.value",),
+)

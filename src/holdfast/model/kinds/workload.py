@@ -32,6 +32,10 @@ class WorkloadType(StrEnum):
     PER_NODE = "PerNode"
 
 
+# Types whose replicas run until they are told to stop.
+LASTING = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
+
+
 class FailureAction(StrEnum):
     FAIL_JOB = "FailJob"
     IGNORE = "Ignore"
@@ -54,12 +58,15 @@ class Job(Part, frozen=True):
 
     completions: how many replicas must succeed; absent means as many as `replicas`.
     parallelism: how many may run at once; absent means all of them, 0 pauses the job.
-    indexed: each completion is a different piece of the work, identified by HOLDFAST_INDEX. It
-        has no effect yet: every job is indexed.
+    indexed: each completion is a different piece of the work, identified by HOLDFAST_INDEX; the
+        members of a gang learn the addresses of the others. Every job has the index.
     retries: how many failures the job survives, including restarts in place; a replica that is
         stopped on purpose or lost with its node does not count.
     failure_policy: what certain exit codes mean; the first rule that names the code decides.
     deadline_seconds: how long the whole job may take.
+    expected_seconds: how long one replica is expected to run. A job that waits is told when it may
+        start by what others stated, and work that ends in time may start before it. Nothing is
+        stopped for running longer.
     ttl_seconds_after_finished: how long after its end the job is deleted; absent means never.
     """
 
@@ -69,6 +76,7 @@ class Job(Part, frozen=True):
     retries: Count = 6
     failure_policy: tuple[FailureRule, ...] = ()
     deadline_seconds: Seconds | None = None
+    expected_seconds: Seconds | None = None
     ttl_seconds_after_finished: Seconds | None = None
 
 
@@ -161,14 +169,20 @@ class Disruption(Part, frozen=True):
 
 
 class Gang(Part, frozen=True):
-    """Replicas that start together or not at all. Gangs are not scheduled yet.
+    """Replicas that start together or not at all; more of them start as room appears.
 
-    min_available: how many must be placed before any starts.
+    min_available: how many must be placed before any starts. If fewer are left, all are stopped,
+        and the gang starts again.
     timeout_seconds: how long places are held for the rest.
+    within: a label of nodes, or zone or region: all members run on nodes with the same value of
+        it; empty means on any nodes.
+    within_required: whether that is a hard rule; otherwise such nodes are only tried first.
     """
 
     min_available: Annotated[int, Meta(ge=1, le=1_000_000)]
     timeout_seconds: Seconds = 300
+    within: str = ""
+    within_required: bool = True
 
 
 class Recovery(Part, frozen=True):
@@ -220,8 +234,7 @@ class WorkloadSpec(Part, frozen=True):
     cron: for cron.
     rollout: how a new template replaces the old one.
     disruption: how many replicas may be stopped on purpose at once.
-    gang: start together or not at all. It has no effect yet: gangs are not scheduled, so the
-        replicas stay Pending.
+    gang: start together or not at all.
     recovery: what happens when its region is lost.
     autoscale: scale the replica count with the load. It has no effect yet.
     latency_target_ms: the latency its users expect. It has no effect yet.

@@ -21,7 +21,7 @@ from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Disruption, Workload, WorkloadType
 from holdfast.model.ledger import DisruptionLedger
-from holdfast.model.lifecycle import STAGES, Cause, Stage, State
+from holdfast.model.lifecycle import READY_STAGES, Cause, State
 from holdfast.model.refusal import Reason, Refusal
 
 # Portions: a whole number, or a percentage of a total, as in Kubernetes.
@@ -73,16 +73,14 @@ def portion(value: int | str, total: int, *, round_up: bool) -> int:
 # These causes stop work for the benefit of other work, so the budget applies. The other causes
 # follow the workload owner's own request, or remove what has already failed; they are counted but
 # never refused.
-BUDGETED = frozenset({Cause.DRAIN, Cause.ROLLOUT, Cause.PREEMPTION})
-
-_READY = STAGES[STAGES.index(Stage.READY) :]
+BUDGETED = frozenset({Cause.DRAIN, Cause.TAINT, Cause.ROLLOUT, Cause.PREEMPTION})
 
 
 def is_available(replica: Replica) -> bool:
     """Whether it is ready and not being deleted."""
     status = replica.status
     is_wanted = replica.metadata.deletion_timestamp is None
-    return is_wanted and status.state is State.RUNNING and status.stage in _READY
+    return is_wanted and status.state is State.RUNNING and status.stage in READY_STAGES
 
 
 def is_missing(of: WorkloadType, replica: Replica) -> bool:

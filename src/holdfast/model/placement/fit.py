@@ -326,9 +326,35 @@ def _misstated(held: Allocation) -> Refusal | None:
     return None
 
 
-def judge_held(ledger: NodeLedger, held: Allocation) -> Refusal | None:
+def recovery_shortage(ledger: NodeLedger, wanted: Amounts) -> Refusal | None:
+    """Refuses a recovery reservation that would count overcommitted room.
+
+    What is held for recovery is not overcommitted, so it needs more of what is allocatable than its
+    own amount: judged on the ledger as it would be afterwards.
+    """
+    if not ledger.firm:
+        return None
+    held = Allocation({r: units for r, units in wanted.items() if r in ledger.firm})
+    after = take_allocation(ledger, held, "", recovery=True)
+    for resource, units in held.charge.items():
+        lacking = -after.free(resource)
+        if units and lacking > 0:
+            there = render(resource, ledger.firm[resource])
+            return Refusal(
+                Reason.NODE_FULL,
+                f"{render(resource, units)} {resource} would be reserved for recovery, which never "
+                f"counts overcommitted room: the node has {there}, and "
+                f"{render(resource, lacking)} too little of it is left",
+                {"resource": resource, "lacking": render(resource, lacking)},
+            )
+    return None
+
+
+def judge_held(ledger: NodeLedger, held: Allocation, *, recovery: bool = False) -> Refusal | None:
     """Refuses a stated charge that is inconsistent or not free; for capacity held in advance."""
     refusal = _misstated(held) or shortage(ledger, Demand(sums_of(held), ports=held.ports))
+    if refusal is None and recovery:
+        refusal = recovery_shortage(ledger, sums_of(held))
     if refusal is not None:
         return refusal
     for share in held.devices:
@@ -350,7 +376,9 @@ def sums_of(held: Allocation) -> Amounts:
     return {r: units for r, units in held.charge.items() if r not in owned}
 
 
-def _moved(ledger: NodeLedger, held: Allocation, owner: str, change: Change) -> NodeLedger:
+def _moved(
+    ledger: NodeLedger, held: Allocation, owner: str, change: Change, *, recovery: bool
+) -> NodeLedger:
     """The ledger with the devices and sums changed for one owner. The caller changes ports."""
     devices = ledger.devices
     if held.devices:
@@ -361,16 +389,21 @@ def _moved(ledger: NodeLedger, held: Allocation, owner: str, change: Change) -> 
                 raise RecordsDisagree(f"{owner} has {share.device}, which the node lacks")
             owners = change(slot.owners, {owner: share.milli})
             devices[share.device] = msgspec.structs.replace(slot, owners=owners)
-    used = change(ledger.used, sums_of(held))
-    return msgspec.structs.replace(ledger, used=used, devices=devices)
+    sums = sums_of(held)
+    used = change(ledger.used, sums)
+    lane = change(ledger.recovery, sums) if recovery else ledger.recovery
+    return msgspec.structs.replace(ledger, used=used, devices=devices, recovery=lane)
 
 
-def take_allocation(ledger: NodeLedger, held: Allocation, owner: str) -> NodeLedger:
+def take_allocation(
+    ledger: NodeLedger, held: Allocation, owner: str, *, recovery: bool = False
+) -> NodeLedger:
     """The ledger after `owner` took this. Taking what is not free is a bug.
 
-    Sums are not checked here: an accepted charge stays, even if the node shrinks.
+    Sums are not checked here: an accepted charge stays, even if the node shrinks. `recovery` says
+    that a recovery reservation takes it.
     """
-    after = _moved(ledger, held, owner, add)
+    after = _moved(ledger, held, owner, add, recovery=recovery)
     agree(min(held.charge.values(), default=0) >= 0, f"{owner} took less than nothing")
     for share in held.devices:
         left = after.devices[share.device].left
@@ -383,9 +416,11 @@ def take_allocation(ledger: NodeLedger, held: Allocation, owner: str) -> NodeLed
     return msgspec.structs.replace(after, ports=ports)
 
 
-def return_allocation(ledger: NodeLedger, held: Allocation, owner: str) -> NodeLedger:
+def return_allocation(
+    ledger: NodeLedger, held: Allocation, owner: str, *, recovery: bool = False
+) -> NodeLedger:
     """The ledger after `owner` returned this. Returning what was never taken is a bug."""
-    after = _moved(ledger, held, owner, subtract)
+    after = _moved(ledger, held, owner, subtract, recovery=recovery)
     for key in held.ports:
         agree(ledger.ports.get(key) == owner, f"{owner} returned port {key}, which it does not own")
     slots = [after.devices[share.device].owners for share in held.devices]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.model.charging import QUOTA_NAME
 from holdfast.model.kinds.region import Grant
 from holdfast.model.kinds.tenant import ObjectCaps, Quota, QuotaSpec
 from holdfast.model.validation import amounts, names
@@ -10,7 +11,6 @@ from holdfast.model.validation.moments import after_creation
 
 # Less than one workload a second would be unusable.
 WRITE_BYTES_MIN = 1 << 10
-QUOTA_NAME = "default"
 # Every bind writes the sums of all priority classes of its tenant.
 CLASSES_MAX = 32
 
@@ -23,7 +23,7 @@ def quota(obj: Quota, at: FieldPath) -> None:
         )
     spec, at = obj.spec, at["spec"]
     names.optional_name(at["cohort"], spec.cohort)
-    amounts.table(at["hard"], spec.hard)
+    hard = amounts.table(at["hard"], spec.hard)
     amounts.table(at["reclaimable"], spec.reclaimable)
     for resource in amounts.table(at["borrowing"], spec.borrowing):
         if resource not in spec.hard:
@@ -32,6 +32,7 @@ def quota(obj: Quota, at: FieldPath) -> None:
             )
     if spec.borrowing and not spec.cohort:
         at["borrowing"].wrong(spec.borrowing, "must be left out without a cohort to borrow from")
+    _minimum(at["fairness"]["minimum"], spec, hard)
     _classes(at["priorityClasses"], spec)
     _caps(at["objects"], spec.objects)
     if spec.requests_per_second == 0:
@@ -41,6 +42,21 @@ def quota(obj: Quota, at: FieldPath) -> None:
     stated = spec.write_bytes_per_second
     if stated is not None and stated < WRITE_BYTES_MIN:
         at["writeBytesPerSecond"].wrong(stated, f"must be at least {WRITE_BYTES_MIN}")
+
+
+def _minimum(at: FieldPath, spec: QuotaSpec, hard: dict[str, int]) -> None:
+    """Checks the minimum share. None is above its tenant's nominal amount, so that together they
+    are never above the sum of the cohort.
+    """
+    for resource, units in amounts.table(at, spec.fairness.minimum).items():
+        place = at.entry(resource)
+        stated = spec.fairness.minimum[resource]
+        if resource not in spec.hard:
+            place.wrong(
+                stated, "must be of a resource in spec.hard: a minimum is a part of the quota"
+            )
+        elif units > hard.get(resource, units):
+            place.wrong(stated, f"must be at most spec.hard, which is {spec.hard[resource]}")
 
 
 def _classes(at: FieldPath, spec: QuotaSpec) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from holdfast.model.errors import Missing
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.meta import API_VERSION, Condition, Object, ObjectMeta, OwnerReference
-from holdfast.model.registry import Kind, kind_named
+from holdfast.model.registry import kind_named
 from holdfast.model.validation import names, text
 from holdfast.model.validation.findings import FieldPath
 

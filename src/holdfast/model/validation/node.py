@@ -11,8 +11,9 @@ from holdfast.model.validation.placement import taints
 DEVICES_MAX = 1024
 IMAGES_MAX = 1024
 NOTES_MAX = 16
-# Beyond ten times the cores, no work there would get what it requests.
-CPU_OVERCOMMIT_MAX = 1000
+# The greatest overcommit, in per cent. Beyond ten times the cores, no work there would get what it
+# requests; work that lacks memory is killed, so memory has a tenth of headroom and a low bound.
+OVERCOMMIT_MAX = {Resource.CPU.value: 1000, Resource.MEMORY.value: 150}
 TENANTS_MAX = 1024
 
 
@@ -61,15 +62,19 @@ def _devices(at: FieldPath, devices: tuple[Device, ...]) -> None:
 
 
 def _overcommit(at: FieldPath, spec: NodeSpec) -> None:
-    """Only cpu can be overcommitted: work that lacks it runs slower, other resources make it fail.
-
-    Critical work recovers on protected nodes, so they must not be overcommitted.
+    """Refuses overcommit of what makes work fail where it is lacking, and on protected nodes:
+    critical work recovers there.
     """
+    devices = {device.device_class for device in spec.devices}
     for resource, percent in spec.overcommit.items():
         place = at.entry(resource)
+        if resource in devices:
+            rule = "must be left out: a device is divided by `share`, and no part is promised twice"
+            place.wrong(percent, rule)
+            continue
         if resource not in spec.capacity:
             place.wrong(resource, "must be a resource of the node's capacity")
-        most = CPU_OVERCOMMIT_MAX if resource == Resource.CPU else 100
+        most = OVERCOMMIT_MAX.get(resource, 100)
         if spec.protected_for is not None and percent > 100:
             place.wrong(percent, "must be at most 100 on a protected node")
         elif not 1 <= percent <= most:

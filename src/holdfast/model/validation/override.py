@@ -31,7 +31,10 @@ _NEEDS: dict[OverrideType, tuple[str, _Scoped]] = {
     OverrideType.FAILOVER: ("regions", lambda s: bool(s.regions)),
     OverrideType.PRIORITY: ("tenants or workloads", lambda s: bool(s.tenants or s.workloads)),
     OverrideType.QUOTA: ("tenants", lambda s: bool(s.tenants)),
-    OverrideType.REPAIR_APPROVAL: ("nodes or workloads", lambda s: bool(s.nodes or s.workloads)),
+    OverrideType.REPAIR_APPROVAL: (
+        "zones, nodes or workloads",
+        lambda s: bool(s.zones or s.nodes or s.workloads),
+    ),
 }
 
 

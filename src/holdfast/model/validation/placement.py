@@ -33,6 +33,7 @@ def placement(at: FieldPath, of: Placement) -> None:
     """Checks where replicas may run."""
     names.names(at["regions"], of.regions, PLACES_MAX)
     names.names(at["zones"], of.zones, PLACES_MAX)
+    names.names(at["data"], of.data, PLACES_MAX)
     names.optional_name(at["residency"], of.residency)
     names.optional_name(at["pool"], of.pool)
     names.label_map(at["nodeSelector"], of.node_selector)

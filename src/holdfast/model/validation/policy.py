@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from holdfast.model.fairness import HALF_LIVES_PER_WINDOW
 from holdfast.model.kinds.commitment import Commitment
-from holdfast.model.kinds.schedulerpolicy import ExpectedDemand, PolicyStage, SchedulerPolicy
+from holdfast.model.kinds.schedulerpolicy import (
+    ExpectedDemand,
+    FairnessRules,
+    PolicyStage,
+    SchedulerPolicy,
+    WorkIntent,
+)
 from holdfast.model.quantity import Resource
 from holdfast.model.validation import amounts, names, text
 from holdfast.model.validation.findings import FieldPath
@@ -20,10 +27,14 @@ def scheduler_policy(obj: SchedulerPolicy, at: FieldPath) -> None:
     """Checks the form of filters and scorers. Only the scheduler knows which ones exist."""
     spec, at = obj.spec, at["spec"]
     names.names(at["filters"], spec.filters, FILTERS_MAX)
-    if names.at_most(at["weights"], spec.weights, FILTERS_MAX):
-        for scorer in spec.weights:
-            if not names.is_name(scorer):
-                at["weights"].entry(scorer).wrong(scorer, f"the key {names.NAME_RULE}")
+    _weights(at["weights"], spec.weights)
+    intents = [it.value for it in WorkIntent]
+    for intent in spec.intents:
+        if intent not in intents:
+            rule = f"the key must be one of {', '.join(intents)}"
+            at["intents"].entry(intent).wrong(intent, rule)
+        else:
+            _weights(at["intents"].entry(intent), spec.intents[intent])
     if names.at_most(at["demands"], spec.demands, DEMANDS_MAX):
         for index, demand in enumerate(spec.demands):
             _demand(at["demands"][index], demand)
@@ -38,6 +49,32 @@ def scheduler_policy(obj: SchedulerPolicy, at: FieldPath) -> None:
     names.optional_name(at["fallback"], spec.fallback)
     if spec.fallback and spec.fallback == obj.name:
         at["fallback"].wrong(spec.fallback, "must be another policy")
+    _fairness(at["fairness"], spec.fairness)
+
+
+def _fairness(at: FieldPath, of: FairnessRules) -> None:
+    longest = of.window_seconds // HALF_LIVES_PER_WINDOW
+    if of.half_life_seconds > longest:
+        at["halfLifeSeconds"].wrong(
+            of.half_life_seconds,
+            f"must be at most {longest}, a quarter of windowSeconds: what is remembered for longer "
+            "could not be settled inside the window",
+        )
+    if of.suspension is None:
+        return
+    place = at["suspension"]
+    text.sentence(place["reason"], of.suspension.reason)
+    if not of.suspension.reason.strip():
+        place["reason"].wrong(of.suspension.reason, "must say why fairness is suspended")
+    if of.suspension.until <= of.suspension.since:
+        place["until"].wrong(of.suspension.until.isoformat(), "must be later than since")
+
+
+def _weights(at: FieldPath, weights: dict[str, int]) -> None:
+    if names.at_most(at, weights, FILTERS_MAX):
+        for scorer in weights:
+            if not names.is_name(scorer):
+                at.entry(scorer).wrong(scorer, f"the key {names.NAME_RULE}")
 
 
 def _demand(at: FieldPath, of: ExpectedDemand) -> None:

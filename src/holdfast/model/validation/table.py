@@ -1,45 +1,10 @@
-"""The validation rules of every kind. A test fails if a kind of the registry is missing."""
+"""Validates an object by the rules that its kind declares."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import msgspec
-
 from holdfast.model.errors import FieldError, invariant
-from holdfast.model.kinds.access import Revocation, Role, RoleBinding, Token
-from holdfast.model.kinds.admissionpolicy import AdmissionPolicy
-from holdfast.model.kinds.commitment import Commitment
-from holdfast.model.kinds.decision import Decision
-from holdfast.model.kinds.endpoints import Endpoints
-from holdfast.model.kinds.event import Event
-from holdfast.model.kinds.lease import Lease
-from holdfast.model.kinds.node import Node
-from holdfast.model.kinds.override import Override
-from holdfast.model.kinds.region import Grant, Region
-from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.reservation import Reservation
-from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
-from holdfast.model.kinds.secret import Secret
-from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
-from holdfast.model.kinds.workload import Workload, WorkloadRevision
-from holdfast.model.meta import Object
-from holdfast.model.registry import kind_of
-from holdfast.model.validation import (
-    access,
-    admission_policy,
-    budgets,
-    lease,
-    node,
-    override,
-    policy,
-    records,
-    replica,
-    reservation,
-    tenancy,
-    workload,
-)
+from holdfast.model.meta import Object, conditions_of
+from holdfast.model.registry import KINDS, kind_of
 from holdfast.model.validation.findings import FieldPath, Findings
 from holdfast.model.validation.metadata import (
     conditions,
@@ -48,46 +13,7 @@ from holdfast.model.validation.metadata import (
     metadata_update,
 )
 
-# The argument is an object of the row's kind, which the type of the table cannot express.
-Check = Callable[[Any, FieldPath], None]
-Compare = Callable[[Any, Any, FieldPath], None]
-
-
-class KindRules(msgspec.Struct, frozen=True):
-    """The rules of one kind: for the spec, for the status, and for an update."""
-
-    wanted: Check
-    observed: Check | None = None
-    update: Compare | None = None
-
-
-RULES: dict[type[Object], KindRules] = {
-    Workload: KindRules(workload.workload, workload.workload_status, workload.workload_update),
-    Replica: KindRules(replica.replica, replica.replica_status, replica.replica_update),
-    Node: KindRules(node.node, node.node_status, node.node_update),
-    Reservation: KindRules(
-        reservation.reservation, reservation.reservation_status, reservation.reservation_update
-    ),
-    Quota: KindRules(budgets.quota),
-    Tenant: KindRules(tenancy.tenant),
-    PriorityClass: KindRules(tenancy.priority_class),
-    Region: KindRules(tenancy.region),
-    SchedulerPolicy: KindRules(policy.scheduler_policy),
-    Grant: KindRules(budgets.grant, budgets.grant_status, budgets.grant_update),
-    Override: KindRules(override.override),
-    Lease: KindRules(lease.lease, update=lease.lease_update),
-    Commitment: KindRules(policy.commitment),
-    Event: KindRules(records.event, update=records.event_update),
-    Decision: KindRules(records.decision),
-    Role: KindRules(access.role),
-    RoleBinding: KindRules(access.role_binding),
-    Token: KindRules(access.token, update=access.token_update),
-    Revocation: KindRules(access.revocation, update=access.revocation_update),
-    AdmissionPolicy: KindRules(admission_policy.admission_policy),
-    Secret: KindRules(access.secret),
-    WorkloadRevision: KindRules(replica.workload_revision),
-    Endpoints: KindRules(records.endpoints),
-}
+RULES = {kind.struct: kind.rules() for kind in KINDS}
 
 
 def validate(obj: Object) -> tuple[FieldError, ...]:
@@ -115,7 +41,7 @@ def validate_status(obj: Object) -> tuple[FieldError, ...]:
 
 
 def _observed(obj: Object, at: FieldPath) -> None:
-    found = getattr(getattr(obj, "status", None), "conditions", ())
+    found = conditions_of(obj)
     if found:
         conditions(at["status"]["conditions"], found)
     observed = RULES[type(obj)].observed

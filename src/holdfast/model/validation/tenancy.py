@@ -83,6 +83,12 @@ def region(obj: Region, at: FieldPath) -> None:
     spec, at = obj.spec, at["spec"]
     names.names(at["jurisdictions"], spec.jurisdictions, REGIONS_MAX)
     names.names(at["zones"], spec.zones, ZONES_MAX)
+    if names.at_most(at["latencyMs"], spec.latency_ms, REGIONS_MAX):
+        for other in spec.latency_ms:
+            if not names.is_name(other):
+                at["latencyMs"].entry(other).wrong(other, f"the key {names.NAME_RULE}")
+            elif other == obj.name:
+                at["latencyMs"].entry(other).wrong(other, "must be another region")
     if names.at_most(at["pools"], spec.pools, POOLS_MAX):
         for index, pool in enumerate(spec.pools):
             names.name(at["pools"][index]["name"], pool.name)

@@ -12,7 +12,10 @@ from urllib.parse import urlsplit
 
 from holdfast.model.validation.findings import FieldPath
 
+# Reasons and evidence are for people; an object keeps its last transitions for good, so none of
+# them may be long.
 SENTENCE_MAX = 1024
+OPERATION_ID_MAX = 253
 PATH_BYTES_MAX = 1024
 SEGMENT_BYTES_MAX = 255
 # The kernel refuses longer single arguments and variables (MAX_ARG_STRLEN).

@@ -12,6 +12,7 @@ from holdfast.model import cron, indexes
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.kinds.workload import (
+    LASTING,
     Autoscale,
     Disruption,
     Gang,
@@ -34,10 +35,12 @@ NAME_MAX = names.NAME_MAX - len("-1000000-1000000")
 CRON_NAME_MAX = NAME_MAX - len("-99999999")
 CANARY_STEPS_MAX = 20
 REGIONS_MAX = 64
+# The record of a gang lists all members that have a place.
+GANG_MEMBERS_MAX = 1_000
 FAILURE_RULES_MAX = 20
+EXPECTED_SECONDS_MAX = 366 * 86_400
 
 _ENDING = (WorkloadType.JOB, WorkloadType.CRON)
-_LASTING = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
 _COUNTED = (WorkloadType.SERVICE, WorkloadType.JOB, WorkloadType.CRON)
 _PLACED = (WorkloadType.SERVICE, WorkloadType.JOB)
 _SERVICE = (WorkloadType.SERVICE,)
@@ -108,6 +111,10 @@ def _job(at: FieldPath, spec: WorkloadSpec) -> None:
         return
     if job.deadline_seconds == 0:
         at["deadlineSeconds"].wrong(0, "must be at least 1")
+    expected = job.expected_seconds
+    if expected is not None and not 1 <= expected <= EXPECTED_SECONDS_MAX:
+        bound = f"must be from 1 to {EXPECTED_SECONDS_MAX}, a year: leave it out if it is not known"
+        at["expectedSeconds"].wrong(expected, bound)
     if not names.at_most(at["failurePolicy"], job.failure_policy, FAILURE_RULES_MAX):
         return
     named: set[int] = set()
@@ -147,7 +154,7 @@ def _portion(at: FieldPath, value: int | str) -> bool:
 
 def _rollout(at: FieldPath, spec: WorkloadSpec) -> None:
     rollout = spec.rollout
-    if spec.type not in _LASTING:
+    if spec.type not in LASTING:
         if rollout != Rollout():
             at.wrong(None, f"must be left out for {spec.type.value}: it has no rollouts")
         return
@@ -218,6 +225,24 @@ def _gang(at: FieldPath, spec: WorkloadSpec, gang: Gang) -> None:
             at["minAvailable"].wrong(
                 gang.min_available, f"must be at most {what}, which is {bound}: it could not start"
             )
+    members = min(bound for bound in bounds.values() if bound is not None)
+    if members > GANG_MEMBERS_MAX:
+        at["minAvailable"].wrong(
+            gang.min_available,
+            f"must be that of at most {GANG_MEMBERS_MAX} members at once, here are {members}: "
+            "split the work, or state a smaller parallelism",
+        )
+    if gang.within:
+        names.key(at["within"], gang.within)
+    elif not gang.within_required:
+        at["withinRequired"].wrong(None, "must be left out without within")
+    if spec.rollout.strategy is RolloutStrategy.CANARY:
+        at.wrong(None, "must be left out with strategy Canary: all members change together")
+    if spec.type is WorkloadType.SERVICE and spec.disruption is not None:
+        at.wrong(
+            None,
+            "must be left out for a Service with a disruption budget: a rollout stops all members",
+        )
 
 
 def _recovery(at: FieldPath, spec: WorkloadSpec, recovery: Recovery) -> None:
@@ -277,6 +302,9 @@ def workload_update(old: Workload, new: Workload, at: FieldPath) -> None:
     done, still = old.status.job.completed_indexes, new.status.job.completed_indexes
     if done != still and not indexes.is_within(done, still):
         at["status"]["job"]["completedIndexes"].wrong(still[:40], "must not lose any index")
+    if (old.spec.gang is None) != (new.spec.gang is None):
+        rule = "cannot be added or removed: replicas know whether they are members; create another"
+        at["spec"]["gang"].wrong(None, rule)
     if new.spec.type is not WorkloadType.JOB:
         return
     for path, before, after in (

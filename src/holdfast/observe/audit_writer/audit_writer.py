@@ -18,26 +18,39 @@ content is first agreed on in the head, since two servers may see different thin
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from holdfast.model import keys
 from holdfast.model.audit.audit_records import Gap, Head, encode, head_of
+from holdfast.model.audit.journal_protocol import Append, Appended, Cut, Prune, Ready, Resume
 from holdfast.model.errors import Expired, HoldfastError, Unavailable
-from holdfast.model.machine import Answered, Changed, Started, Txn, Unwatch, Wake, Watch, Woken
+from holdfast.model.machine import (
+    Answered,
+    Changed,
+    Effect,
+    Reply,
+    Started,
+    Stimulus,
+    Txn,
+    Unwatch,
+    Wake,
+    Watch,
+    Woken,
+)
 from holdfast.model.plane_format import format_refusal
 from holdfast.model.time import Instant
-from holdfast.model.transaction import ABSENT, Committed, Compare, CompareFailed, Put, Transaction
-from holdfast.observe.audit_writer.chain_end import Chain, take_over
-from holdfast.observe.audit_writer.journal_protocol import (
-    Append,
-    Appended,
-    Cut,
-    Prune,
-    Ready,
-    Resume,
+from holdfast.model.transaction import (
+    ABSENT,
+    Batch,
+    Committed,
+    Compare,
+    CompareFailed,
+    Page,
+    Put,
+    Transaction,
 )
+from holdfast.observe.audit_writer.chain_end import Chain, take_over
 from holdfast.observe.history_start import HistorySearch, read_stamp_and_head, read_stamp_at
 
 # A record is on disk and in the head this long after its mutation; nothing is lost until then.
@@ -54,6 +67,8 @@ STANDSTILL_MS = 15_000
 # With nothing to write, the head still moves from time to time, so that history can be compacted.
 IDLE_REVISIONS = 1_000
 _LOOK, _FLUSH = "look", "flush"
+
+_Effect = Effect | Resume | Append | Prune | Cut
 
 
 class AuditWriter:
@@ -104,7 +119,7 @@ class AuditWriter:
 
     # The machine ---------------------------------------------------------------------------------
 
-    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+    def step(self, stimulus: Stimulus, now: Instant) -> list[_Effect]:
         match stimulus:
             case Started():
                 return self._look()
@@ -128,14 +143,14 @@ class AuditWriter:
 
     # Who writes ----------------------------------------------------------------------------------
 
-    def _look(self) -> list[Any]:
+    def _look(self) -> list[_Effect]:
         if self._awaits is not None:
             # The answer to the call in flight leads on.
             return []
         return [read_stamp_and_head(self._call(self._looked))]
 
-    def _looked(self, body: Any, now: Instant) -> list[Any]:
-        if isinstance(body, HoldfastError):
+    def _looked(self, body: Reply, now: Instant) -> list[_Effect]:
+        if not isinstance(body, Page):
             return self._failed(body, now)
         before = self.head
         is_new = not self._learn(body)
@@ -151,7 +166,7 @@ class AuditWriter:
         effects += self._cut_off()
         return [*effects, Wake(_LOOK, now.monotonic_ms + LOOK_MS)]
 
-    def _learn(self, page: Any) -> bool:
+    def _learn(self, page: Page) -> bool:
         """Take the state from the store. Returns whether there is a head at all."""
         found = {record.key: record for record in page.records}
         stamp, head = found.get(keys.audit_stamp()), found.get(keys.audit_head())
@@ -161,27 +176,27 @@ class AuditWriter:
         self.head = head_of(head.value) if head is not None else Head()
         return head is not None
 
-    def _failed(self, body: Any, now: Instant) -> list[Any]:
+    def _failed(self, body: Reply, now: Instant) -> list[_Effect]:
         """Start over from what the store says, after a pause."""
         self.failures += 1
         self.last_error = body.message if isinstance(body, HoldfastError) else "no answer"
         return [*self._rest(), Wake(_LOOK, now.monotonic_ms + RETRY_MS)]
 
-    def _rest(self) -> list[Any]:
+    def _rest(self) -> list[_Effect]:
         """Stop writing. The waiting records are in the history as well."""
         was, self._is_following, self.is_writing = self._is_following, False, False
         self._chain.clear()
         self._flight, self._search, self._is_due = None, None, False
         return [Unwatch(self._watch)] if was else []
 
-    def _prune(self) -> list[Any]:
+    def _prune(self) -> list[_Effect]:
         wanted = (self.head.floor, self.head.thinned)
         if wanted <= self._pruned:
             return []
         self._pruned = wanted
         return [Prune(*wanted)]
 
-    def _cut_off(self) -> list[Any]:
+    def _cut_off(self) -> list[_Effect]:
         """Cut off what was in flight when another server took over: it may not be in the chain."""
         last = self.head.ended.get(self.name)
         if last is None or last == self._cut:
@@ -191,7 +206,7 @@ class AuditWriter:
 
     # Moving the head -----------------------------------------------------------------------------
 
-    def _move(self, head: Head) -> list[Any]:
+    def _move(self, head: Head) -> list[_Effect]:
         """Move the head, if no other server did and this version may write to the plane."""
         key = keys.audit_head()
         put = Put(key, encode(head))
@@ -202,7 +217,7 @@ class AuditWriter:
         )
         return [Txn(self._call(self._moved), Transaction(compares, (put,)))]
 
-    def _refused(self, refused: CompareFailed, head: Head, now: Instant) -> list[Any]:
+    def _refused(self, refused: CompareFailed, head: Head, now: Instant) -> list[_Effect]:
         """Handle a failed compare: the head was moved, or the plane format has changed."""
         there, of_plane = refused.current
         why = format_refusal(of_plane.value) if of_plane is not None else ""
@@ -216,7 +231,7 @@ class AuditWriter:
         self._flight = None
         return [*self._rest(), *self._look()]
 
-    def _moved(self, body: Any, now: Instant) -> list[Any]:
+    def _moved(self, body: Reply, now: Instant) -> list[_Effect]:
         if isinstance(body, HoldfastError):
             return self._failed(body, now)
         if isinstance(body, CompareFailed) and self._flight is not None:
@@ -239,26 +254,26 @@ class AuditWriter:
 
     # Writing -------------------------------------------------------------------------------------
 
-    def _resume(self) -> list[Any]:
+    def _resume(self) -> list[_Effect]:
         # If no other server has written since its own end, it simply continues.
         last = self.head.ended.get(self.name, self.head.number)
         cut = last if last < self.head.number else None
         self._cut = None
         return [Resume(self._call(self._resumed), self.head, cut)]
 
-    def _resumed(self, body: Any, now: Instant) -> list[Any]:
+    def _resumed(self, body: Reply, now: Instant) -> list[_Effect]:
         if not isinstance(body, Ready):
             return self._failed(body, now)
         self.is_writing = True
         self._chain.begin(self.head)
         return [*self._follow(), *self._go_on(now)]
 
-    def _follow(self) -> list[Any]:
+    def _follow(self) -> list[_Effect]:
         self._watch += 1
         self._is_following = True
         return [Watch(self._watch, keys.audit_stamp(), self._chain.end.revision)]
 
-    def _changed(self, batch: Any, now: Instant) -> list[Any]:
+    def _changed(self, batch: Batch | HoldfastError, now: Instant) -> list[_Effect]:
         if isinstance(batch, HoldfastError):
             self._is_following = False
             if not isinstance(batch, Expired):
@@ -280,7 +295,7 @@ class AuditWriter:
         self._is_following = False
         return [Unwatch(self._watch), *self._go_on(now)]
 
-    def _go_on(self, now: Instant) -> list[Any]:
+    def _go_on(self, now: Instant) -> list[_Effect]:
         """Write at once when there is much, soon when there is something."""
         if self._awaits is not None:
             return []
@@ -297,14 +312,14 @@ class AuditWriter:
             return self._move(chain.end)
         return []
 
-    def _flush(self) -> list[Any]:
+    def _flush(self) -> list[_Effect]:
         chain = self._chain
         if self._awaits is not None or not self.is_writing or not chain.waiting:
             return []
         self._flight = (len(chain.waiting), chain.end)
         return [Append(self._call(self._appended), tuple(chain.waiting))]
 
-    def _appended(self, body: Any, now: Instant) -> list[Any]:
+    def _appended(self, body: Reply, now: Instant) -> list[_Effect]:
         flight = self._flight
         if not isinstance(body, Appended) or flight is None:
             return self._failed(body, now)
@@ -317,16 +332,16 @@ class AuditWriter:
 
     # When the store has compacted too early ------------------------------------------------------
 
-    def _lost_place(self) -> list[Any]:
+    def _lost_place(self) -> list[_Effect]:
         """Find out whether anything is lost, and from which revision on nothing is."""
         after = self._chain.end.revision
         self._rest()
         self._search = HistorySearch(after, after)
         return [read_stamp_and_head(self._call(self._read_for_search))]
 
-    def _read_for_search(self, body: Any, now: Instant) -> list[Any]:
+    def _read_for_search(self, body: Reply, now: Instant) -> list[_Effect]:
         search, known = self._search, self.head
-        if isinstance(body, HoldfastError) or search is None:
+        if not isinstance(body, Page) or search is None:
             return self._failed(body, now)
         if not self._learn(body) or self.head != known:
             return [*self._rest(), *self._look()]
@@ -339,19 +354,19 @@ class AuditWriter:
         # The server that reported Expired may be wrong; it is if that revision can be read.
         return [read_stamp_at(self._call(self._confirm_gone), search.after)]
 
-    def _confirm_gone(self, body: Any, now: Instant) -> list[Any]:
+    def _confirm_gone(self, body: Reply, now: Instant) -> list[_Effect]:
         if self._search is None or not isinstance(body, Expired):
             return self._failed(body, now)
         return self._narrow(self._search, now)
 
-    def _narrow(self, search: HistorySearch, now: Instant) -> list[Any]:
+    def _narrow(self, search: HistorySearch, now: Instant) -> list[_Effect]:
         if not search.is_over:
             return [read_stamp_at(self._call(self._probed), search.probe())]
         gap = Gap(search.after, search.there, now.wall_ms)
         self._search = None
         return self._move(msgspec.structs.replace(self.head, revision=search.there, gap=gap))
 
-    def _probed(self, body: Any, now: Instant) -> list[Any]:
+    def _probed(self, body: Reply, now: Instant) -> list[_Effect]:
         is_gone = isinstance(body, Expired)
         if self._search is None or (isinstance(body, HoldfastError) and not is_gone):
             return self._failed(body, now)
@@ -359,9 +374,9 @@ class AuditWriter:
         return self._narrow(self._search, now)
 
 
-def _checked(body: Any) -> Any:
+def _checked(body: Reply) -> Reply:
     """An answer, or an error if its head is unreadable: that must not stop the server."""
-    for record in getattr(body, "records", ()):
+    for record in body.records if isinstance(body, Page) else ():
         if record.key == keys.audit_head():
             try:
                 head_of(record.value)
@@ -370,4 +385,4 @@ def _checked(body: Any) -> Any:
     return body
 
 
-_Take = Callable[[Any, Instant], list[Any]]
+_Take = Callable[[Reply, Instant], list[_Effect]]

@@ -11,11 +11,11 @@ from collections.abc import Hashable
 import msgspec
 
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.model.placement.fit import Allocation
-from holdfast.propose.decision_view import PendingWork
 from holdfast.propose.feasibility.node_verdicts import NodeVerdicts
 from holdfast.propose.feasibility.outcome import PlacementReport
+from holdfast.propose.fleet_snapshot import PendingWork
+from holdfast.propose.scores import intent_of
 from holdfast.propose.topology.affinity import TopologyRules
 from holdfast.propose.topology.topology_counts import ReplicaTraits, traits_of
 
@@ -37,6 +37,7 @@ def key_of(replica: Replica) -> tuple[Hashable, Hashable]:
         template.priority_class,
         replica.spec.region,
         replica.spec.gang,
+        intent_of(replica),
         msgspec.msgpack.encode(what),
     )
     workload = replica.spec.workload_uid if by_workload else ""
@@ -46,16 +47,14 @@ def key_of(replica: Replica) -> tuple[Hashable, Hashable]:
 class EquivalenceClass:
     """One class of work, and the verdicts of all nodes on it.
 
-    `of_nodes` is what is asked of nodes. `rules` and `policy` are those under which it was made.
-    `unschedulable` is the report of the last time that no node was feasible, with the state it is
-    based on: thousands of waiting replicas get the same report.
+    `of_nodes` is what is asked of nodes. `unschedulable` is the report of the last time that no
+    node was feasible, with the state it is based on: thousands of waiting replicas get the same
+    report.
     """
 
     __slots__ = (
         "held",
         "of_nodes",
-        "policy",
-        "rules",
         "tenant_report",
         "topology_rules",
         "traits",
@@ -70,12 +69,9 @@ class EquivalenceClass:
         of_nodes: Hashable,
         verdicts: NodeVerdicts,
         topology_rules: TopologyRules | None,
-        rules: int,
-        policy: SchedulerPolicy | None,
     ) -> None:
         self.work, self.verdicts, self.topology_rules = work, verdicts, topology_rules
         self.of_nodes = of_nodes
-        self.rules, self.policy = rules, policy
         self.traits: ReplicaTraits = traits_of(work.replica)
         # What each replica takes, where that does not depend on the node.
         self.held = Allocation(charge=work.demand.amounts, ports=work.demand.ports)

@@ -11,14 +11,16 @@ sums. A change adds to the row or subtracts from it; a row is only recomputed wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import copy
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from holdfast.model.charging import is_active, is_recovery
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Binding, Replica
-from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase
+from holdfast.model.kinds.reservation import Claim, Intent, Reservation
 from holdfast.model.lifecycle import CHARGED, Cause
 from holdfast.model.placement.fit import Allocation
 from holdfast.model.refusal import Refusal
@@ -26,13 +28,12 @@ from holdfast.observe.cache import Key, ObjectChange
 from holdfast.observe.node_columns import NodeColumns
 from holdfast.propose.feasibility.node_state import NodeState
 from holdfast.propose.gpu import GpuPools
+from holdfast.propose.preemption.evictables import Evictables, evictable_of
 from holdfast.propose.topology.topology_counts import ReplicaTraits, TopologyCounts, traits_of
 
 # What replicas and reservations hold, and on which nodes, as their own objects state it.
 #
 # The fleet computes this for the state before and after each change, and applies the difference.
-
-_ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 
 
 class HoldingKey(msgspec.Struct, frozen=True, gc=False):
@@ -71,10 +72,10 @@ def of_replica(replica: Any) -> dict[HoldingKey, Allocation]:
 
 def of_reservation(reservation: Any) -> dict[HoldingKey, Allocation]:
     """What a reservation holds: its open claims, or for a preemption what it was promised."""
-    if not isinstance(reservation, Reservation) or reservation.status.phase not in _ACTIVE:
+    if not isinstance(reservation, Reservation) or not is_active(reservation):
         return {}
     is_promise = reservation.spec.intent is Intent.PREEMPTION
-    attribute = "promised" if is_promise else "held"
+    attribute = "promised" if is_promise else "recovery" if is_recovery(reservation) else "held"
     found: dict[HoldingKey, Allocation] = {}
     for index, claim in enumerate(reservation.status.claims):
         if claim.consumed or not claim.node:
@@ -104,6 +105,17 @@ class Assumption(msgspec.Struct, frozen=True, gc=False):
     traits: ReplicaTraits | None = None
 
 
+class _Promise(msgspec.Struct, frozen=True, gc=False):
+    """A promised place of a plan in flight, and the victims that leave by it alone."""
+
+    node: str
+    victims: tuple[str, ...]
+
+
+# The owner of such a promise, until the reservation is seen that has it.
+_PLANNED = "plan/"
+
+
 class Fleet:
     """All nodes. `notice` applies the changes of the cache; the scheduler adds what it assumes."""
 
@@ -113,10 +125,65 @@ class Fleet:
         self.pools = GpuPools(self.columns)
         self._sites: dict[str, NodeState] = {}
         self._by_row: dict[int, NodeState] = {}
+        self.evictables = Evictables(self.columns)
         self._assumed: dict[str, Assumption] = {}
+        # Places that are promised by a plan of ours and not seen yet, by the uid of their replica;
+        # and the node that each of their victims leaves.
+        self._promised: dict[str, _Promise] = {}
+        self._supposed: dict[str, str] = {}
         self._shunned: dict[str, NodeState] = {}
         # The uids of assumptions that ended, if a consumer set a list; the consumer empties it.
         self.unassumed: list[str] | None = None
+        # The nodes whose state a copy has too.
+        self._shared: set[str] = set()
+
+    def copy(self) -> Fleet:
+        """A fleet that may change while this one does not, and the other way round.
+
+        The columns are copied, which are few large arrays. The state of a node is copied when one
+        of the two changes it.
+        """
+        made = copy.copy(self)
+        made.columns = self.columns.copy()
+        made.topology_counts = self.topology_counts.copy(made.columns)
+        made.pools = self.pools.copy(made.columns)
+        made.evictables = self.evictables.copy(made.columns)
+        made._promised, made._supposed = dict(self._promised), dict(self._supposed)
+        made._sites, made._by_row = dict(self._sites), dict(self._by_row)
+        made._assumed, made._shunned = dict(self._assumed), dict(self._shunned)
+        made.unassumed = None
+        self._shared, made._shared = set(self._sites), set(self._sites)
+        return made
+
+    def only(self, name: str, *, is_empty: bool) -> Fleet:
+        """A fleet of this one node, with what is settled there, or with nothing on it.
+
+        What depends on other nodes, as spread and affinity do, cannot be asked of it.
+        """
+        made, site = Fleet(), self._sites[name]
+        made.notice(ObjectChange("nodes", None, site.node))
+        attributes = {
+            "held": site.held,
+            "recovery": site.recovery,
+            "promised": site.promised,
+            "leaving": site.leaving,
+        }
+        for attribute, allocations in {} if is_empty else attributes.items():
+            for owner, held in allocations.items():
+                made._put(HoldingKey(name, attribute, owner), None, held)
+        return made
+
+    def only_without(self, name: str, gone: Iterable[str]) -> Fleet:
+        """The fleet of this one node as it is, without what these owners hold."""
+        made, site = Fleet(), self._sites[name]
+        made.notice(ObjectChange("nodes", None, site.node))
+        left_out = frozenset(gone)
+        for attribute in ("held", "promised", "leaving", "assumed"):
+            for owner, held in getattr(site, attribute).items():
+                if owner not in left_out:
+                    where = "held" if attribute == "assumed" else attribute
+                    made._put(HoldingKey(name, where, owner), None, held)
+        return made
 
     def __iter__(self) -> Iterator[NodeState]:
         """The registered nodes, in the order in which they became known."""
@@ -143,7 +210,10 @@ class Fleet:
                     self.pools.see(after.spec.template)
                 # Counted first: a node on which nothing is left is dropped together with its row.
                 self._count(before, after)
-                freed = self._moved(of_replica(before), of_replica(after))
+                after_held = of_replica(after)
+                freed = self._moved(of_replica(before), after_held)
+                self._left(metadata.uid, after_held)
+                self._evictable(metadata.uid, after)
                 return [*freed, *self._seen(metadata.uid, after)]
             case Reservation():
                 return self._moved(of_reservation(before), of_reservation(after))
@@ -180,8 +250,9 @@ class Fleet:
             self.topology_counts.rezone()
 
     def _restate(self, site: NodeState) -> None:
-        promised = site.ledger if site.promised and site.node is not None else None
-        self.columns.restate(site.row, site.held.values(), site.assumed.values(), promised)
+        ledger = site.ledger if site.is_bent else None
+        held = (*site.held.values(), *site.recovery.values())
+        self.columns.restate(site.row, held, site.assumed.values(), ledger)
 
     def _moved(
         self, before: dict[HoldingKey, Allocation], after: dict[HoldingKey, Allocation]
@@ -203,16 +274,16 @@ class Fleet:
     def _put(self, where: HoldingKey, old: Allocation | None, new: Allocation | None) -> None:
         """Add an allocation to a node or remove it, and update its row."""
         site = self._site(where.node)
-        was_promised = bool(site.promised)
+        was_bent = site.is_bent
         attribute: dict[str, Allocation] = getattr(site, where.attribute)
         old = attribute.pop(where.owner, None) if old is not None else attribute.get(where.owner)
         if new is not None:
             attribute[where.owner] = new
         site.changed()
         self._unshun(site)
-        if was_promised or site.promised or where.attribute == "promised":
+        if was_bent or site.is_bent or where.attribute == "promised":
             self._restate(site)
-        elif where.attribute == "held":
+        elif where.attribute in ("held", "recovery"):
             if old is not None:
                 self.columns.take(site.row, old, -1)
             if new is not None:
@@ -245,16 +316,80 @@ class Fleet:
         return [assumed.node]
 
     def _site(self, name: str) -> NodeState:
+        """The state of a node, to be changed."""
         site = self._sites.get(name)
         if site is None:
             site = self._sites[name] = NodeState(name, self.columns.add())
             self._by_row[site.row] = site
+        elif name in self._shared:
+            self._shared.discard(name)
+            site = self._sites[name] = self._by_row[site.row] = site.copy()
+            if name in self._shunned:
+                self._shunned[name] = site
         return site
 
     def _tidy(self, site: NodeState) -> None:
         if site.is_idle() and self._sites.pop(site.name, None) is not None:
             del self._by_row[site.row]
             self.columns.drop(site.row)
+
+    # What other work makes way for ---------------------------------------------------------------
+
+    def _evictable(self, uid: str, replica: Any) -> None:
+        site = self._sites.get(node_of(replica))
+        found = evictable_of(replica, site.row) if site is not None else None
+        self.evictables.put(uid, found)
+
+    def promise(
+        self, uid: str, node: str, held: Allocation, victims: Mapping[str, Allocation]
+    ) -> None:
+        """Count a place as promised and its victims as leaving, as the commit will."""
+        self.withdraw(uid)
+        site = self._site(node)
+        new = {it: each for it, each in victims.items() if it not in site.leaving}
+        self._promised[uid] = _Promise(node, tuple(new))
+        site.promised[_PLANNED + uid] = held
+        site.leaving |= new
+        self._supposed |= dict.fromkeys(new, node)
+        for victim in victims:
+            self.evictables.put(victim, None)
+        site.changed()
+        self._unshun(site)
+        self._restate(site)
+
+    def withdraw(self, uid: str) -> str | None:
+        """End such a promise: it is seen, or was refused. Returns its node."""
+        promise = self._promised.pop(uid, None)
+        if promise is None:
+            return None
+        site = self._site(promise.node)
+        site.promised.pop(_PLANNED + uid, None)
+        for victim in promise.victims:
+            if self._supposed.pop(victim, None) is not None:
+                site.leaving.pop(victim, None)
+        site.changed()
+        self._restate(site)
+        self._tidy(site)
+        return promise.node
+
+    @property
+    def promises(self) -> int:
+        """The number of promises that are only assumed."""
+        return len(self._promised)
+
+    def _left(self, uid: str, held: dict[HoldingKey, Allocation]) -> None:
+        """Settle that a replica was supposed to leave: it does now, or it is gone."""
+        node = self._supposed.get(uid)
+        if node is None:
+            return
+        if HoldingKey(node, "leaving", uid) in held:
+            del self._supposed[uid]
+        elif HoldingKey(node, "held", uid) not in held:
+            del self._supposed[uid]
+            site = self._site(node)
+            site.leaving.pop(uid, None)
+            site.changed()
+            self._restate(site)
 
     # Assumptions ---------------------------------------------------------------------------------
 
@@ -301,7 +436,7 @@ class Fleet:
 
     def _assumed_at(self, site: NodeState, uid: str, held: Allocation, sign: int) -> None:
         site.assume(uid, held if sign > 0 else None)
-        if site.promised:
+        if site.is_bent:
             self._restate(site)
         else:
             self.columns.lend(site.row, held, sign)
@@ -335,8 +470,8 @@ class Fleet:
 
     def shun(self, node: str, refusal: Refusal, now_ms: int) -> None:
         """Avoid a node that the commit refused, until it changes or for a short time."""
-        site = self.get(node)
-        if site is not None:
+        if self.get(node) is not None:
+            site = self._site(node)
             site.shunned, site.shunned_until_ms = refusal, now_ms + SHUNNED_MS
             self._shunned.pop(node, None)
             self._shunned[node] = site
@@ -345,9 +480,10 @@ class Fleet:
     def forgive(self, now_ms: int) -> None:
         """Stop avoiding nodes whose time is over. All last equally long: the first end first."""
         while self._shunned:
-            site = next(iter(self._shunned.values()))
+            name, site = next(iter(self._shunned.items()))
             if site.shunned_until_ms > now_ms:
                 break
+            site = self._site(name)
             site.shunned = None
             self._unshun(site)
 

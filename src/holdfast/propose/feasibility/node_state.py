@@ -11,10 +11,12 @@ the checks that the commit makes on its own records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from holdfast.model.encoding.resource_versions import last_written
 from holdfast.model.errors import unreachable
 from holdfast.model.kinds.node import Node
 from holdfast.model.ledger import NodeLedger, add, mirror_node
@@ -29,6 +31,7 @@ class NodeState:
         self.name, self.row = name, row
         self.node: Node | None = None
         self.held: dict[str, Allocation] = {}
+        self.recovery: dict[str, Allocation] = {}
         self.promised: dict[str, Allocation] = {}
         self.leaving: dict[str, Allocation] = {}
         self.assumed: dict[str, Allocation] = {}
@@ -38,9 +41,22 @@ class NodeState:
         self._settled: NodeLedger | None = None
         self._ledger: NodeLedger | None = None
 
+    def copy(self) -> NodeState:
+        """The same state, to be changed by itself."""
+        made = copy.copy(self)
+        made.held, made.promised = dict(self.held), dict(self.promised)
+        made.recovery = dict(self.recovery)
+        made.leaving, made.assumed = dict(self.leaving), dict(self.assumed)
+        return made
+
     @property
     def uid(self) -> str:
         return self.node.metadata.uid if self.node is not None else ""
+
+    @property
+    def revision(self) -> int:
+        """The last write of the node that is known here."""
+        return last_written(self.node.metadata.resource_version) if self.node is not None else 0
 
     @property
     def empty(self) -> NodeLedger:
@@ -63,8 +79,20 @@ class NodeState:
         """The same without what is only assumed."""
         if self._settled is None:
             ledger = _with(self.empty, self.held)
+            if self.recovery:
+                ledger = self._with_recovery(ledger)
             self._settled = self._with_promises(ledger) if self.promised else ledger
         return self._settled
+
+    def without(self, owners: Iterable[str]) -> NodeLedger:
+        """Its ledger if these owners held nothing here any more, and were not leaving either."""
+        gone = frozenset(owners)
+        made = self.copy()
+        made.changed()
+        for name in ("held", "leaving", "assumed"):
+            kept = {who: it for who, it in getattr(self, name).items() if who not in gone}
+            setattr(made, name, kept)
+        return made.ledger
 
     def place(self, node: Node | None) -> None:
         """Set the node object, or None if it is not registered."""
@@ -87,10 +115,26 @@ class NodeState:
 
     def is_bare(self) -> bool:
         """Whether nothing at all is on it."""
-        return not (self.held or self.promised or self.assumed)
+        return not (self.held or self.recovery or self.promised or self.assumed)
+
+    @property
+    def is_bent(self) -> bool:
+        """Whether what is free is not simply what is allocatable less what is held: there are
+        promises, or recovery reservations on an overcommitted node.
+        """
+        if self.node is None:
+            return False
+        return bool(self.promised or (self.recovery and self.empty.firm))
 
     def is_idle(self) -> bool:
         return self.node is None and self.is_bare()
+
+    def _with_recovery(self, ledger: NodeLedger) -> NodeLedger:
+        """The ledger with what recovery reservations hold, which is never diluted."""
+        sums: dict[str, int] = {}
+        for held in self.recovery.values():
+            sums = add(sums, sums_of(held))
+        return msgspec.structs.replace(_with(ledger, self.recovery), recovery=sums)
 
     def _with_promises(self, ledger: NodeLedger) -> NodeLedger:
         """The ledger with what is promised to preemptions, less what their victims still hold."""

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from holdfast.model.errors import invariant
 from holdfast.observe.node_columns import Bools, Codes, Floats, Ints, Level, NodeColumns, Rows
-from holdfast.propose.decision_view import PendingWork, View
 from holdfast.propose.filters import Filter
+from holdfast.propose.fleet_snapshot import FleetSnapshot, PendingWork
 from holdfast.propose.scores import Scorer
 from holdfast.propose.scores.fragmentation import Packs
 
@@ -36,13 +36,13 @@ class NodeVerdicts:
     def __init__(
         self,
         work: PendingWork,
-        view: View,
+        view: FleetSnapshot,
         filters: tuple[Filter, ...],
         scorers: Sequence[Scorer],
         weights: Mapping[str, int],
     ) -> None:
         self.work, self.filters = work, filters
-        self._rules, self._policy = view.rules, view.policy
+        self._columns, self._rules, self._policy = view.columns, view.rules, view.policy
         self._weighed = [(each, weights[each.name]) for each in scorers if each.name in weights]
         self.scorers = self._applying(view)
         loads = [place for place, each in enumerate(filters) if each.by_load]
@@ -61,11 +61,12 @@ class NodeVerdicts:
         self.version = 0
         self._begin(view.columns)
 
-    def is_of(self, view: View) -> bool:
-        """Whether it was made under the rules and the policy that are in force now."""
-        return self._rules == view.rules and self._policy is view.policy
+    def is_of(self, view: FleetSnapshot) -> bool:
+        """Whether it was made for these columns, under the rules and the policy in force now."""
+        is_same = self._columns is view.columns and self._policy is view.policy
+        return is_same and self._rules == view.rules
 
-    def _applying(self, view: View) -> list[tuple[Scorer, int]]:
+    def _applying(self, view: FleetSnapshot) -> list[tuple[Scorer, int]]:
         """The scorers that apply to this work on this fleet."""
         return [each for each in self._weighed if each[0].applies(self.work, view)]
 
@@ -101,7 +102,7 @@ class NodeVerdicts:
 
     # Refreshing ----------------------------------------------------------------------------------
 
-    def refresh(self, view: View) -> None:
+    def refresh(self, view: FleetSnapshot) -> None:
         """Apply whatever changed since the last time."""
         columns = view.columns
         if len(self.code) != columns.capacity:
@@ -128,12 +129,12 @@ class NodeVerdicts:
         if self._packers:
             self._repack(view)
 
-    def _everything(self, view: View) -> None:
+    def _everything(self, view: FleetSnapshot) -> None:
         rows = view.columns.all
         self._look_at_nodes(view, rows)
         self._look_at_loads(view, rows)
 
-    def _look_at_nodes(self, view: View, rows: Rows) -> None:
+    def _look_at_nodes(self, view: FleetSnapshot, rows: Rows) -> None:
         self.version += 1
         live = view.columns.live[rows]
         before: Codes = np.where(live, 0, NO_NODE).astype(np.uint8)
@@ -146,7 +147,7 @@ class NodeVerdicts:
             if not scorer.by_load and scorer.packs is None:
                 self.parts[scorer.name][rows] = scorer.score(self.work, view, rows, 0)
 
-    def _look_at_loads(self, view: View, rows: Rows) -> None:
+    def _look_at_loads(self, view: FleetSnapshot, rows: Rows) -> None:
         code: Codes = self._before[rows].copy()
         code = self._filtered_codes(view, rows, code, self._first_load, self._end_load)
         after = self._after[rows]
@@ -171,7 +172,7 @@ class NodeVerdicts:
         self.code[rows] = code
         self.sums[rows] = sums
 
-    def _repack(self, view: View) -> None:
+    def _repack(self, view: FleetSnapshot) -> None:
         """Ask the scorers that rank all nodes together, if their result may have changed.
 
         A placement anywhere may change their ranking of every node, so all sums are recomputed.
@@ -190,7 +191,9 @@ class NodeVerdicts:
         sums[self.code[rows] != 0] = -np.inf
         self.sums[rows] = sums
 
-    def _filtered_codes(self, view: View, rows: Rows, code: Codes, begin: int, end: int) -> Codes:
+    def _filtered_codes(
+        self, view: FleetSnapshot, rows: Rows, code: Codes, begin: int, end: int
+    ) -> Codes:
         """The code after these filters, each applied where the earlier ones let the node pass."""
         for place in range(begin, end):
             found = self.filters[place].judge(self.work, view, rows, Level.NOW)
@@ -216,7 +219,7 @@ class NodeVerdicts:
         heaviest = max(self._packers, key=lambda each: each[1], default=None)
         return heaviest[0].packs if heaviest is not None else None
 
-    def affects_others(self, view: View, row: int) -> bool:
+    def affects_others(self, view: FleetSnapshot, row: int) -> bool:
         """Whether a placement on this row may change the scores of other rows."""
         packs = [scorer.packs for scorer, _ in self._packers if scorer.packs is not None]
         return any(each.affects_others(self.work, view, row) for each in packs)
@@ -228,7 +231,7 @@ class NodeVerdicts:
         return found
 
     def ladder(
-        self, view: View, rows: npt.NDArray[np.intp], more: Ints
+        self, view: FleetSnapshot, rows: npt.NDArray[np.intp], more: Ints
     ) -> tuple[Floats, dict[str, Floats]]:
         """The sums, and each score, of these rows after `more` placements of this work there.
 

@@ -23,10 +23,21 @@ SERVERS_UNAVAILABLE = "ServersUnavailable"
 NO_NODES = "NoNodes"
 # The policy in force names a filter that this scheduler does not have.
 FILTER_UNKNOWN = "FilterUnknown"
-# The replica is a member of a gang, and no scheduler places gangs yet.
-GANGS_NOT_SCHEDULED = "GangsNotScheduled"
-# The tenant has too many pending replicas for this one to be considered.
+# A decision of several steps was given up, and not for a refusal.
+PLAN_ENDED = "PlanGivenUp"
+# Its place is promised to it, and victims still hold it.
+VICTIMS_STOPPING = "VictimsStopping"
+# Its gang cannot start yet: members or nodes are missing, or the last run has not ended.
+GANG_WAITS = "GangWaits"
+# Its gang is being bound, by a decision of several steps.
+GANG_BINDING = "GangBinding"
+# The tenant or the workload has too many pending replicas for this one to be considered.
 PENDING_CAP = "PendingCapReached"
+# The tenant or the workload has as many binds in flight as its quota allows.
+BINDS_CAP = "BindsInFlight"
+
+# A job that waits has a reserved start on the nodes that are left, and this work would delay it.
+RESERVED_START = "ReservedStart"
 
 
 class Verdict(StrEnum):
@@ -71,6 +82,8 @@ class WakeEvent(StrEnum):
     FRESHNESS = "freshness"
     # Replicas of the same tenant came or went, which affinity and spread rules depend on.
     TOPOLOGY = "topology"
+    # A bind of the same tenant was settled.
+    BINDS = "binds"
 
 
 class Miss(msgspec.Struct, frozen=True):
@@ -89,7 +102,7 @@ class PlacementReport(msgspec.Struct, frozen=True):
     that. `in_question` says that a place is only assumed to be taken, by binds that are not
     answered or not seen yet: the answer may soon be another one. `nodes` is how many were tested,
     `smallest_change` what would let it fit, `owner` who acts next where that does not follow from
-    the verdict.
+    the verdict. `estimated_ms` is when it may start by what others state.
     """
 
     reasons: dict[str, int]
@@ -102,6 +115,7 @@ class PlacementReport(msgspec.Struct, frozen=True):
     nodes: int = 0
     smallest_change: str = ""
     owner: str = ""
+    estimated_ms: int | None = None
 
     @property
     def next_mover(self) -> str:
@@ -122,7 +136,7 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
     `scores` is the chosen node's score by scorer; `reasons` counts what ruled out the infeasible
     nodes, and `best` has the scores of the best ones. Where many replicas of one class were placed
     at once, these three describe the moment before the first. `reservation` is what already holds
-    the place for it.
+    the place for it, `node_revision` the last write of the node that was seen.
     """
 
     node: str
@@ -137,3 +151,28 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
     snapshot_age_ms: int
     best: tuple[Ranked, ...] = ()
     reservation: str = ""
+    node_revision: int = 0
+
+
+class Preempt(msgspec.Struct, frozen=True, gc=False):
+    """Other work has to stop first. `report` is why no node has room as it is.
+
+    `victims` is what each of them holds on the node, by uid, and `keys` their names in the same
+    order. None of both means that the store shows a promise already: the victims stop, and the
+    replica waits for them, or `is_over` says that the promise must be given back.
+    """
+
+    node: str
+    node_uid: str
+    held: Allocation
+    victims: dict[str, Allocation]
+    keys: tuple[tuple[str, str], ...]
+    report: PlacementReport
+    snapshot_revision: int
+    snapshot_age_ms: int
+    grace_s: int = 0
+    is_over: bool = False
+
+
+# What a decision about a replica says: bind it, make room for it first, or let it wait.
+Outcome = Proposal | Preempt | PlacementReport

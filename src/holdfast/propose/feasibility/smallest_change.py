@@ -1,24 +1,29 @@
-"""The smallest change that would let work fit, as text: one change of one thing, with its amount.
+"""The smallest change that would let work fit: as text with its amount, and as a hypothesis.
 
-`unschedulable.py` asks this for the node that came closest, `placement.py` and `binder.py` for a
-quota that is used up. The text depends only on what is seen, so that two schedulers that see the
-same say the same.
+`unschedulable.py` asks this for the node that came closest, and goes on until the work could be
+placed there; `proposals.py` and `binder.py` for a quota that is used up. The text depends only on
+what is seen, so that two schedulers that see the same say the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
+from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.ledger import NodeLedger
+from holdfast.model.placement.placement_rules import first_untolerated
 from holdfast.model.quantity import Resource, demand, render
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.propose.decision_view import PendingWork
 from holdfast.propose.feasibility.outcome import PlacementReport, Verdict, WakeEvent
+from holdfast.propose.fleet_snapshot import FleetSnapshot, PendingWork
 
 # How many resources are named in one sentence.
 NAMED_MAX = 4
 
-_OF_QUOTA = (Reason.QUOTA_EXCEEDED, Reason.COHORT_EXHAUSTED, Reason.PRIORITY_BUDGET_EXCEEDED)
+_OF_COHORT = (Reason.COHORT_EXHAUSTED, Reason.CLAIMED_BY_LENDERS)
+_OF_QUOTA = (Reason.QUOTA_EXCEEDED, *_OF_COHORT, Reason.PRIORITY_BUDGET_EXCEEDED)
 _OF_NODE: Mapping[Reason, str] = {
     Reason.NODE_NOT_READY: "node {node} ready again",
     Reason.NODE_DRAINING: "node {node} not drained",
@@ -49,7 +54,7 @@ def quota_change(refusal: Refusal, tenant: str) -> str:
     resource = details["resource"]
     needed, used, limit = (demand(resource, details[it]) for it in ("needed", "used", "limit"))
     whose = f"the quota of tenant {tenant}"
-    if refusal.reason is Reason.COHORT_EXHAUSTED:
+    if refusal.reason in _OF_COHORT:
         whose = f"the quotas of the cohort of tenant {tenant}"
     elif refusal.reason is Reason.PRIORITY_BUDGET_EXCEEDED:
         whose = f"the budget of tenant {tenant} for priority class {details['priorityClass']}"
@@ -91,6 +96,39 @@ def change_at(
             return f"a node in {_place(work)}"
     words = _OF_NODE.get(refusal.reason, "")
     return words.format(node=node, tenant=work.namespace)
+
+
+def without_obstacle(
+    snapshot: FleetSnapshot, node: Node, work: PendingWork, refusal: Refusal
+) -> FleetSnapshot | None:
+    """The snapshot of this node, if it did not refuse the work for this reason.
+
+    None where that is not a matter of the node, or where it takes another node.
+    """
+    metadata, spec, status = node.metadata, node.spec, node.status
+    placement = work.placement
+    match refusal.reason:
+        case Reason.NODE_FULL | Reason.DEVICE_TAKEN | Reason.PORT_TAKEN:
+            return snapshot.only(node.name, is_empty=True)
+        case Reason.NODE_NOT_READY:
+            status = msgspec.structs.replace(status, phase=NodePhase.READY)
+        case Reason.NODE_DRAINING:
+            spec = msgspec.structs.replace(spec, drain=None)
+        case Reason.NODE_CORDONED:
+            spec = msgspec.structs.replace(spec, cordoned=False)
+        case Reason.TAINTED:
+            taint = first_untolerated(spec.taints, placement.tolerations)
+            rest = tuple(it for it in spec.taints if it is not taint)
+            spec = msgspec.structs.replace(spec, taints=rest)
+        case Reason.TENANCY_FORBIDDEN | Reason.PROTECTED_CAPACITY:
+            spec = msgspec.structs.replace(spec, protected_for=None)
+        case Reason.SELECTOR_MISMATCH:
+            labels = {**metadata.labels, **placement.node_selector}
+            metadata = msgspec.structs.replace(metadata, labels=labels)
+        case _:
+            return None
+    changed = msgspec.structs.replace(node, metadata=metadata, spec=spec, status=status)
+    return snapshot.with_objects(changed)
 
 
 def _more_free(work: PendingWork, node: str, ledger: NodeLedger) -> str:

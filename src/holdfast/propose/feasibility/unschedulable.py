@@ -7,33 +7,44 @@ taken.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from holdfast.model.kinds.replica import Replica
 from holdfast.model.ledger import NodeGate
 from holdfast.model.placement.fit import claim
 from holdfast.model.refusal import Refusal
 from holdfast.observe.node_columns import Codes, Floats, Ints, Level
-from holdfast.propose.decision_view import Candidate, View
 from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
 from holdfast.propose.feasibility.node_state import NodeState
 from holdfast.propose.feasibility.node_verdicts import NO_NODE
 from holdfast.propose.feasibility.outcome import NO_NODES, Miss, PlacementReport, Verdict, WakeEvent
-from holdfast.propose.feasibility.smallest_change import a_node, change_at
-from holdfast.propose.filters import Filter
+from holdfast.propose.feasibility.smallest_change import a_node, change_at, without_obstacle
+from holdfast.propose.filters import Filter, first_refusal
+from holdfast.propose.fleet_snapshot import Candidate, FleetSnapshot
 from holdfast.propose.topology import affinity
+
+# Whether a replica would get a node on a snapshot.
+CouldPlace = Callable[[FleetSnapshot, Replica], bool]
+# The changes of one node that are named. More than that is another node.
+CHANGES_MAX = 4
 
 _ALLOWED_BY_PEOPLE = ("residency", "tenancy")
 _RESOURCES, _SHUNNED, _TOPOLOGY = "resources", "shunned", "topology"
 
 
-def candidate_at(view: View, site: NodeState) -> Candidate:
+def candidate_at(view: FleetSnapshot, site: NodeState) -> Candidate:
     """One node as the rules see it."""
     gate: NodeGate = site.empty.gate
     return Candidate(site, gate, view.region(gate.region), site.shunned)
 
 
 def code_counts(
-    view: View, equivalence: EquivalenceClass, code: Codes | None = None, tally: Ints | None = None
+    view: FleetSnapshot,
+    equivalence: EquivalenceClass,
+    code: Codes | None = None,
+    tally: Ints | None = None,
 ) -> dict[str, int]:
     """How many nodes each reason rules out, topology rules excepted."""
     verdicts = equivalence.verdicts
@@ -55,14 +66,16 @@ def code_counts(
     return counts
 
 
-def explain_unschedulable(view: View, equivalence: EquivalenceClass) -> PlacementReport:
-    """The report for work that no node can take."""
+def explain_unschedulable(
+    view: FleetSnapshot, equivalence: EquivalenceClass, could_place: CouldPlace
+) -> PlacementReport:
+    """The report for work that no node can take; `could_place` is that of `proposals.py`."""
     topology_counts = view.fleet.topology_counts
     columns = view.columns
     found_on = columns.node_log.end, columns.load_log.end, topology_counts.changes
     if equivalence.unschedulable is not None and equivalence.unschedulable[0] == found_on:
         return equivalence.unschedulable[1]
-    report = _Search(view, equivalence).report()
+    report = _Search(view, equivalence, could_place).report()
     equivalence.unschedulable = found_on, report
     return report
 
@@ -70,8 +83,10 @@ def explain_unschedulable(view: View, equivalence: EquivalenceClass) -> Placemen
 class _Search:
     """One evaluation of all nodes, without what is only assumed."""
 
-    def __init__(self, view: View, equivalence: EquivalenceClass) -> None:
-        self.view, self.equivalence = view, equivalence
+    def __init__(
+        self, view: FleetSnapshot, equivalence: EquivalenceClass, could_place: CouldPlace
+    ) -> None:
+        self.view, self.equivalence, self.could_place = view, equivalence, could_place
         verdicts, columns = equivalence.verdicts, view.columns
         self.code: Codes = verdicts.code[columns.all].copy()
         # The topology rules come after all filters.
@@ -188,10 +203,37 @@ class _Search:
         refusal = self._words(furthest, site)
         if refusal is None:
             return Miss(site.name, reason, ""), ""
-        change = change_at(
-            self.equivalence.work, site.name, refusal, site.settled, could_be=could_be
-        )
-        return Miss(site.name, reason or refusal.reason.value, refusal.message), change
+        miss = Miss(site.name, reason or refusal.reason.value, refusal.message)
+        return miss, self._changes(site, furthest, refusal, could_be=could_be)
+
+    def _changes(self, site: NodeState, place: int, refusal: Refusal, *, could_be: bool) -> str:
+        """What has to change until the node could take the work: mostly one thing.
+
+        Each change is tried on a snapshot of that node by the function that decides. Where other
+        nodes matter too, or where a change is not one of the node, only the first is named.
+        """
+        equivalence, work = self.equivalence, self.equivalence.work
+        changes = [change_at(work, site.name, refusal, site.settled, could_be=could_be)]
+        if equivalence.topology_rules is not None or changes[0] == a_node(work):
+            return changes[0]
+        candidate, filters = candidate_at(self.view, site), equivalence.verdicts.filters
+        if first_refusal(work, candidate, filters[place + 1 :]) is None:
+            # Nothing else is in the way: full nodes are asked this all the time.
+            return changes[0]
+        view = self.view.only(site.name)
+        for _ in range(CHANGES_MAX - 1):
+            supposed = without_obstacle(view, site.node, work, refusal) if site.node else None
+            if supposed is None or self.could_place(supposed, work.replica):
+                break
+            view, site = supposed, supposed.fleet.at(0)
+            found = first_refusal(work, candidate_at(view, site), filters)
+            if found is None or found[1].reason is refusal.reason:
+                break
+            refusal = found[1]
+            if isinstance(claim(site.empty, work.demand), Refusal):
+                return a_node(work)
+            changes.append(change_at(work, site.name, refusal, site.settled, could_be=True))
+        return ", and ".join(changes)
 
     def _words(self, place: int, site: NodeState) -> Refusal | None:
         """The refusal of the rule itself for this node."""

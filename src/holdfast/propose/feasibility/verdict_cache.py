@@ -10,12 +10,12 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import Template
-from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.equivalence_class import EquivalenceClass, key_of
 from holdfast.propose.feasibility.node_verdicts import NodeVerdicts
 from holdfast.propose.feasibility.outcome import FILTER_UNKNOWN, PlacementReport, Verdict, WakeEvent
 from holdfast.propose.filters import FILTERS, Filter
-from holdfast.propose.scores import SCORERS, Scorer, weights_of
+from holdfast.propose.fleet_snapshot import FleetSnapshot
+from holdfast.propose.scores import SCORERS, Scorer, intent_of, weights_of
 from holdfast.propose.topology.affinity import TopologyRules, has_topology_rules
 from holdfast.propose.topology.topology_counts import traits_of
 
@@ -39,17 +39,19 @@ class VerdictCache:
         # Many classes ask the same of nodes; the verdicts are kept as long as one class uses them.
         self._verdicts: dict[Hashable, NodeVerdicts] = {}
         self._users: dict[Hashable, int] = {}
-        self._recent: dict[tuple[str, str, str], _Recent] = {}
+        self._recent: dict[tuple[str, str, str, bool], _Recent] = {}
 
-    def class_of(self, replica: Replica, view: View) -> EquivalenceClass | PlacementReport:
+    def like_this(self) -> VerdictCache:
+        """An empty cache with the same filters and scorers, for another fleet."""
+        made = VerdictCache()
+        made._added, made._scorers = self._added, self._scorers
+        return made
+
+    def class_of(self, replica: Replica, view: FleetSnapshot) -> EquivalenceClass | PlacementReport:
         """The class of this replica with current verdicts, or why it cannot be evaluated."""
         key = self.key(replica)
         equivalence = self._classes.pop(key, None)
-        if (
-            equivalence is None
-            or equivalence.rules != view.rules
-            or equivalence.policy is not view.policy
-        ):
+        if equivalence is None or not equivalence.verdicts.is_of(view):
             if equivalence is not None:
                 self._drop(equivalence)
             fresh = self._new(replica, view)
@@ -62,13 +64,14 @@ class VerdictCache:
         # Moved to the end, as the last to be dropped.
         self._classes[key] = equivalence
         equivalence.verdicts.refresh(view)
-        if equivalence.topology_rules is None and view.fleet.topology_counts.repelling(
-            equivalence.traits
-        ):
-            # It has no rule about others, but a replica exists with an anti-affinity to it.
-            equivalence.topology_rules = TopologyRules(
-                equivalence.work, equivalence.traits, self._weights(view)
-            )
+        if not has_topology_rules(equivalence.work):
+            # It has no rule about others, but a replica may exist with an anti-affinity to it.
+            if not view.fleet.topology_counts.repelling(equivalence.traits):
+                equivalence.topology_rules = None
+            elif equivalence.topology_rules is None:
+                equivalence.topology_rules = TopologyRules(
+                    equivalence.work, equivalence.traits, self._weights(view, replica)
+                )
         return equivalence
 
     def known(self, key: Hashable) -> EquivalenceClass | None:
@@ -87,7 +90,8 @@ class VerdictCache:
     def key(self, replica: Replica) -> _Key:
         """The key of the replica's class."""
         spec = replica.spec
-        whose = replica.namespace, spec.workload_uid, spec.revision
+        # Replacements are weighed by another intent than the replicas before them.
+        whose = replica.namespace, spec.workload_uid, spec.revision, spec.incarnation > 0
         known = self._recent.get(whose)
         labels, beside = replica.metadata.labels, (spec.region, spec.gang)
         if known is not None:
@@ -101,24 +105,24 @@ class VerdictCache:
         self._recent[whose] = spec.template, labels, beside, key
         return key
 
-    def _new(self, replica: Replica, view: View) -> EquivalenceClass | PlacementReport:
+    def _new(self, replica: Replica, view: FleetSnapshot) -> EquivalenceClass | PlacementReport:
         filters = self._filters(view)
         if isinstance(filters, PlacementReport):
             return filters
         work, of_nodes = view.work(replica), self.key(replica)[0]
-        weights = self._weights(view)
+        weights = self._weights(view, replica)
         verdicts = self._verdicts.get(of_nodes)
         if verdicts is None or not verdicts.is_of(view):
             verdicts = NodeVerdicts(work, view, filters, self._scorers, weights)
         topology_rules = (
             TopologyRules(work, traits_of(replica), weights) if has_topology_rules(work) else None
         )
-        return EquivalenceClass(work, of_nodes, verdicts, topology_rules, view.rules, view.policy)
+        return EquivalenceClass(work, of_nodes, verdicts, topology_rules)
 
-    def _weights(self, view: View) -> Mapping[str, int]:
-        return weights_of(view.policy, self._scorers)
+    def _weights(self, view: FleetSnapshot, replica: Replica) -> Mapping[str, int]:
+        return weights_of(view.policy, self._scorers, intent_of(replica))
 
-    def _filters(self, view: View) -> tuple[Filter, ...] | PlacementReport:
+    def _filters(self, view: FleetSnapshot) -> tuple[Filter, ...] | PlacementReport:
         """The built-in filters, and those that the policy adds by name."""
         named = view.policy.spec.filters if view.policy is not None else ()
         usual = {each.name for each in FILTERS}
@@ -144,7 +148,7 @@ class VerdictCache:
             *(each for each in rest if not each.by_load),
         )
 
-    def _make_room(self, view: View) -> None:
+    def _make_room(self, view: FleetSnapshot) -> None:
         classes_max = max(CLASSES_MIN, CELLS_MAX // max(1, view.columns.capacity))
         while len(self._classes) >= classes_max:
             self._drop(self._classes.pop(next(iter(self._classes))))

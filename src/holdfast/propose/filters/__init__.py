@@ -17,7 +17,6 @@ import msgspec
 
 from holdfast.model.refusal import Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters import (
     free_resources,
     isolation,
@@ -29,10 +28,11 @@ from holdfast.propose.filters import (
     site,
     taints,
 )
+from holdfast.propose.fleet_snapshot import Candidate, FleetSnapshot, PendingWork
 
 Rule = Callable[[PendingWork, Candidate], Refusal | None]
 # For each row 0, or the number of the reason from 1; None where the filter rules out no node.
-Judge = Callable[[PendingWork, View, Rows, Level], Codes | None]
+Judge = Callable[[PendingWork, FleetSnapshot, Rows, Level], Codes | None]
 
 
 class Filter(msgspec.Struct, frozen=True):

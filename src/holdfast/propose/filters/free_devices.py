@@ -16,8 +16,8 @@ from holdfast.model.ledger import DeviceSlot
 from holdfast.model.placement.fit import DeviceDemand, choose_devices, suits
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Bools, Codes, Level, Rows
-from holdfast.propose.decision_view import PendingWork, View
 from holdfast.propose.filters.value_tables import table_of
+from holdfast.propose.fleet_snapshot import FleetSnapshot, PendingWork
 
 # The number of different row widths: how many devices the widest node has, over time.
 WIDTHS_MAX = 64
@@ -25,7 +25,7 @@ WIDTHS_MAX = 64
 
 def device_codes(
     work: PendingWork,
-    view: View,
+    view: FleetSnapshot,
     rows: Rows,
     level: Level,
     codes: Codes,
@@ -64,7 +64,7 @@ def device_codes(
             codes[place] = missing if found.reason is Reason.DEVICE_MISSING else taken
 
 
-def _suiting(work: PendingWork, index: int, request: DeviceDemand, view: View) -> Bools:
+def _suiting(work: PendingWork, index: int, request: DeviceDemand, view: FleetSnapshot) -> Bools:
     """Whether a device of each type suits, by the model's rule."""
     types = view.columns.devices.types
     table = table_of(work, f"device-{index}", types, lambda slot: _suits(slot, request))

@@ -13,8 +13,8 @@ import numpy as np
 from holdfast.model.placement.fit import claim
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters.free_devices import device_codes
+from holdfast.propose.fleet_snapshot import Candidate, FleetSnapshot, PendingWork
 
 REASONS = (
     *(Reason.NODE_FULL, Reason.PORT_TAKEN, Reason.PORT_NOT_OFFERED),
@@ -29,7 +29,9 @@ def resources(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return held if isinstance(held, Refusal) else None
 
 
-def resource_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def resource_codes(
+    work: PendingWork, view: FleetSnapshot, rows: Rows, level: Level
+) -> Codes | None:
     """The same for many nodes: sums first, then ports, then devices, in the order of the rule."""
     columns = view.columns
     short = None
@@ -49,7 +51,7 @@ def resource_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> C
     return codes
 
 
-def _mark(found: Sequence[int], view: View, rows: Rows, codes: Codes, code: int) -> None:
+def _mark(found: Sequence[int], view: FleetSnapshot, rows: Rows, codes: Codes, code: int) -> None:
     """Give the code to those of the rows that were found and have none yet."""
     if found:
         there = np.zeros(view.columns.count, np.bool_)

@@ -19,8 +19,8 @@ from holdfast.model.placement.placement_rules import (
 )
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters.value_tables import code_of, table_of
+from holdfast.propose.fleet_snapshot import Candidate, FleetSnapshot, PendingWork
 
 REASONS = (
     Reason.ISOLATION_TOO_WEAK,
@@ -37,7 +37,9 @@ def isolation(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return _refusal(candidate.gate.isolation, work)
 
 
-def isolation_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def isolation_codes(
+    work: PendingWork, view: FleetSnapshot, rows: Rows, level: Level
+) -> Codes | None:
     """The same for many nodes: evaluated once for each isolation level."""
     template = work.replica.spec.template
     is_plain = not template.user and template.runtime is Runtime.PROCESS
@@ -67,7 +69,9 @@ def neighbours(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return neighbour_refusal(candidate.gate, candidate.site.ledger.tenants, work.namespace)
 
 
-def neighbour_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def neighbour_codes(
+    work: PendingWork, view: FleetSnapshot, rows: Rows, level: Level
+) -> Codes | None:
     """The same for many nodes. Few planes have such nodes, and only those rows are examined."""
     columns = view.columns
     alone = columns.isolations.known(Isolation.NONE)

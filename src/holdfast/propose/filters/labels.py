@@ -14,7 +14,7 @@ from holdfast.model.placement.placement_rules import labels_of, selector_refusal
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selection.selectors import Expression, SelectorOperator, holds
 from holdfast.observe.node_columns import Bools, Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, PendingWork, View
+from holdfast.propose.fleet_snapshot import Candidate, FleetSnapshot, PendingWork
 
 REASONS = (Reason.SELECTOR_MISMATCH,)
 
@@ -26,7 +26,7 @@ def labels(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return selector_refusal(have, work.placement)
 
 
-def label_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def label_codes(work: PendingWork, view: FleetSnapshot, rows: Rows, level: Level) -> Codes | None:
     """The same for many nodes."""
     placement = work.placement
     wanted = [
@@ -39,7 +39,7 @@ def label_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Code
     return (~all_hold(wanted, view, rows)).astype(np.uint8)
 
 
-def all_hold(expressions: Sequence[Expression], view: View, rows: Rows) -> Bools:
+def all_hold(expressions: Sequence[Expression], view: FleetSnapshot, rows: Rows) -> Bools:
     """The rows where all of these hold."""
     held = _holds(expressions[0], view, rows)
     for expression in expressions[1:]:
@@ -47,7 +47,7 @@ def all_hold(expressions: Sequence[Expression], view: View, rows: Rows) -> Bools
     return held
 
 
-def _holds(expression: Expression, view: View, rows: Rows) -> Bools:
+def _holds(expression: Expression, view: FleetSnapshot, rows: Rows) -> Bools:
     """The rows where one expression holds.
 
     In and NotIn compare value numbers, since a key such as the host's name has as many values as

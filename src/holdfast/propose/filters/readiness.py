@@ -16,8 +16,8 @@ from holdfast.model.ledger import NodeGate
 from holdfast.model.placement.placement_rules import gate_refusal
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows, gate_number
-from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters.value_tables import code_of
+from holdfast.propose.fleet_snapshot import Candidate, FleetSnapshot, PendingWork
 
 REASONS = (Reason.NODE_NOT_READY, Reason.NODE_DRAINING, Reason.NODE_CORDONED)
 
@@ -40,6 +40,8 @@ def readiness(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return gate_refusal(candidate.gate)
 
 
-def readiness_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def readiness_codes(
+    work: PendingWork, view: FleetSnapshot, rows: Rows, level: Level
+) -> Codes | None:
     """The same for many nodes."""
     return _CODES[view.columns.gate[rows]]

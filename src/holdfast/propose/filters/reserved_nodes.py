@@ -12,8 +12,8 @@ from holdfast.model.kinds.region import Region
 from holdfast.model.placement.placement_rules import protection_refusal
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters.value_tables import code_of, table_of
+from holdfast.propose.fleet_snapshot import Candidate, FleetSnapshot, PendingWork
 
 REASONS = (Reason.TENANCY_FORBIDDEN, Reason.PROTECTED_CAPACITY)
 
@@ -26,7 +26,7 @@ def tenancy(work: PendingWork, candidate: Candidate) -> Refusal | None:
     )
 
 
-def tenancy_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def tenancy_codes(work: PendingWork, view: FleetSnapshot, rows: Rows, level: Level) -> Codes | None:
     """The same for many nodes: evaluated once for each protection and each pool of a region."""
 
     def of_node(protection: Protection | None) -> int:

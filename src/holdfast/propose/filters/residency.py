@@ -8,8 +8,8 @@ from __future__ import annotations
 from holdfast.model.placement.placement_rules import residency_refusal
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters.value_tables import code_of, table_of
+from holdfast.propose.fleet_snapshot import Candidate, FleetSnapshot, PendingWork
 
 REASONS = (Reason.RESIDENCY_UNKNOWN, Reason.RESIDENCY_FORBIDDEN)
 
@@ -19,7 +19,9 @@ def residency(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return residency_refusal(work.placement, work.tenant, candidate.gate.region, candidate.region)
 
 
-def residency_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def residency_codes(
+    work: PendingWork, view: FleetSnapshot, rows: Rows, level: Level
+) -> Codes | None:
     """The same for many nodes: evaluated once for each region."""
 
     def code_for(name: str) -> int:

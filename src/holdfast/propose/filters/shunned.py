@@ -10,7 +10,7 @@ import numpy as np
 
 from holdfast.model.refusal import Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, PendingWork, View
+from holdfast.propose.fleet_snapshot import Candidate, FleetSnapshot, PendingWork
 
 
 def shunned(work: PendingWork, candidate: Candidate) -> Refusal | None:
@@ -18,6 +18,6 @@ def shunned(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return candidate.shunned
 
 
-def shunned_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def shunned_codes(work: PendingWork, view: FleetSnapshot, rows: Rows, level: Level) -> Codes | None:
     """The same for many nodes."""
     return view.columns.shunned[rows].astype(np.uint8)

@@ -6,8 +6,8 @@ from holdfast.model.ledger import NodeGate
 from holdfast.model.placement.placement_rules import site_refusal
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters.value_tables import code_of, table_of
+from holdfast.propose.fleet_snapshot import Candidate, FleetSnapshot, PendingWork
 
 REASONS = (Reason.REGION_MISMATCH, Reason.ZONE_MISMATCH, Reason.POOL_MISMATCH)
 
@@ -17,7 +17,7 @@ def site(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return site_refusal(candidate.gate, work.placement)
 
 
-def site_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def site_codes(work: PendingWork, view: FleetSnapshot, rows: Rows, level: Level) -> Codes | None:
     """The same for many nodes: evaluated once for each place."""
     placement = work.placement
     if not (placement.regions or placement.zones or placement.pool):

@@ -7,8 +7,8 @@ from holdfast.model.ledger import NodeGate
 from holdfast.model.placement.placement_rules import taint_refusal
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters.value_tables import code_of, table_of
+from holdfast.propose.fleet_snapshot import Candidate, FleetSnapshot, PendingWork
 
 REASONS = (Reason.TAINTED,)
 
@@ -18,7 +18,7 @@ def taints(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return taint_refusal(candidate.gate, work.placement)
 
 
-def taint_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def taint_codes(work: PendingWork, view: FleetSnapshot, rows: Rows, level: Level) -> Codes | None:
     """The same for many nodes: evaluated once for each list of taints."""
 
     def code_for(seen: tuple[Taint, ...]) -> int:

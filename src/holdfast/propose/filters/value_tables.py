@@ -14,7 +14,7 @@ import numpy as np
 
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes
-from holdfast.propose.decision_view import PendingWork
+from holdfast.propose.fleet_snapshot import PendingWork
 
 V = TypeVar("V")
 

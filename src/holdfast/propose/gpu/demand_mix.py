@@ -6,6 +6,7 @@ other work there is. A mix is a short list of demands with their shares; a plane
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 
 import msgspec
@@ -76,6 +77,11 @@ class LearnedMix:
         self._seen = 0
         self._published: dict[GpuDemand, float] = {}
         self.mix: Mix = ()
+
+    def copy(self) -> LearnedMix:
+        made = copy.copy(self)
+        made.counts = dict(self.counts)
+        return made
 
     def see(self, demand: GpuDemand) -> bool:
         """Count a demand, once for each replica. Returns whether `mix` has changed."""

@@ -232,6 +232,13 @@ class GpuPools:
         self._stated_mixes: tuple[SchedulerPolicy | None, dict[str, Mix]] = (None, {})
         self._told: Mapping[str, Mix] = {}
 
+    def copy(self, fleet: fleets.NodeColumns) -> GpuPools:
+        """Pools of a copy of the columns, with the same typical demands."""
+        made = GpuPools(fleet)
+        made._learned = {of: learned.copy() for of, learned in self._learned.items()}
+        made._told = self._told
+        return made
+
     def see(self, template: Template) -> None:
         """Count the demand of a new replica as part of the typical demands."""
         if not template.devices:

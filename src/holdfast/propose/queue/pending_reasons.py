@@ -59,9 +59,19 @@ class Notices:
         self._tickets = 0
 
     def say(
-        self, replica: Replica, report: PlacementReport, attempts: int, next_ms: int, now: Instant
+        self,
+        replica: Replica,
+        report: PlacementReport,
+        attempts: int,
+        next_ms: int,
+        now: Instant,
+        *,
+        after_ms: int = 0,
     ) -> None:
-        """Publish why a replica waits, and by when it is tried again at the latest."""
+        """Publish why a replica waits, and by when it is tried again at the latest.
+
+        With `after_ms`, only if it still waits then.
+        """
         key = replica.namespace, replica.name
         status = replica.status
         target = Target(*key, replica.metadata.uid, status.transition_number)
@@ -82,11 +92,14 @@ class Notices:
             since=since or timestamp(now.wall_ms),
             next_wake=timestamp(wall_ms),
             owner=report.next_mover,
+            estimated_start=(
+                timestamp(report.estimated_ms) if report.estimated_ms is not None else None
+            ),
         )
         if old is not None and _words(old) == _words(pending):
             self._wishes.pop(key, None)
             return
-        due_ms = now.monotonic_ms
+        due_ms = now.monotonic_ms + after_ms
         if said is not None and old is not None and _gist(old) == _gist(pending):
             due_ms = max(due_ms, said.at_ms + NOTICE_EVERY_MS)
         self._wish(key, target, pending, due_ms, self._version(replica, said))

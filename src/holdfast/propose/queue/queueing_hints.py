@@ -13,15 +13,17 @@ from collections.abc import Container, Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.model.charging import QUOTA_NAME
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Quota
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Key
-from holdfast.propose.decision_view import QUOTA_NAME, Objects, View
+from holdfast.observe.snapshot import Objects
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import PlacementReport, WakeEvent
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
-from holdfast.propose.proposals import SNAPSHOT_AGE_MAX_MS, quota_room, room_for
+from holdfast.propose.fleet_snapshot import FleetSnapshot
+from holdfast.propose.proposals import quota_room, room_for
 from holdfast.propose.queue.scheduling_queue import GroupKey, QueueEntry, SchedulingQueue
 
 # Per class that waits for topology. Those that are placed wake the others again.
@@ -37,9 +39,9 @@ class QueueingHints:
         self._queue, self._fleet, self._objects = queue, fleet, objects
         self._verdict_cache = verdict_cache
 
-    def after_changes(self, view: View, freed: Iterable[str], now: Instant) -> None:
+    def after_changes(self, view: FleetSnapshot, freed: Iterable[str], now: Instant) -> None:
         """Wake the replicas that the changes of this step may help."""
-        if view.age_ms <= SNAPSHOT_AGE_MAX_MS:
+        if not view.is_too_old:
             self._queue.wake_waiting_for(WakeEvent.FRESHNESS)
         topology_counts = self._fleet.topology_counts
         changed_tenants, topology_counts.changed_tenants = topology_counts.changed_tenants, {}
@@ -57,7 +59,7 @@ class QueueingHints:
             self._queue.wake_some(group, self._room(view, next(iter(group.values())), rows))
 
     def after_releases(
-        self, view: View, tenants: Iterable[str], doubted: Container[GroupKey] = ()
+        self, view: FleetSnapshot, tenants: Iterable[str], doubted: Container[GroupKey] = ()
     ) -> None:
         """Wake replicas after these tenants released something: their quotas have more room.
 
@@ -72,13 +74,19 @@ class QueueingHints:
                 room = self._quota_room(view, group)
                 self._queue.wake_some(group, min(room, 1) if group_key in doubted else room)
 
-    def _quota_room(self, view: View, group: Mapping[Key, QueueEntry]) -> int:
+    def after_settled(self, tenants: Container[str]) -> None:
+        """Wake replicas after binds of these tenants were settled."""
+        for (tenant, _), group in self._queue.waiting_for(WakeEvent.BINDS) if tenants else ():
+            if tenant in tenants:
+                self._queue.wake_some(group, WOKEN_PER_CHANGE)
+
+    def _quota_room(self, view: FleetSnapshot, group: Mapping[Key, QueueEntry]) -> int:
         """For how many of these the quota of their tenant has room."""
         entry = next(iter(group.values()))
         replica: Replica | None = self._objects.get("replicas", *entry.key)
         return quota_room(view, view.work(replica), len(group))[0] if replica is not None else 1
 
-    def _room(self, view: View, entry: QueueEntry, rows: npt.NDArray[np.intp]) -> int:
+    def _room(self, view: FleetSnapshot, entry: QueueEntry, rows: npt.NDArray[np.intp]) -> int:
         """At most how many replicas like this one the nodes of these rows could take."""
         replica: Replica | None = self._objects.get("replicas", *entry.key)
         if replica is None:

@@ -6,33 +6,52 @@ uses, before anything is sent: work beyond the free quota waits here instead of 
 and again. A wrong yes costs one refused bind; a wrong no lasts until the change that corrects it,
 which also wakes the replicas that wait.
 
-Counting starts with the first quota that limits anything: a plane without quotas pays nothing.
+A scheduler passes `shares`, which are told of each charge, so that it counts from the start. A
+hypothesis counts from the first quota on that limits anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from holdfast.model.allowance import ceiling, quota_refusal
+from holdfast.model.allowance import (
+    above_nominal,
+    awaits_cohort,
+    ceiling,
+    lending_refusal,
+    quota_refusal,
+)
+from holdfast.model.charging import is_active
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.reservation import Reservation, ReservationPhase
+from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.tenant import CapacityClass, Quota
-from holdfast.model.ledger import Amounts, QuotaLedger, TenantLimits, TenantUse, limits_of
-from holdfast.model.lifecycle import CHARGED
+from holdfast.model.ledger import (
+    Amounts,
+    QuotaLedger,
+    TenantLimits,
+    TenantUse,
+    add,
+    limits_of,
+    subtract,
+)
+from holdfast.model.lifecycle import CHARGED, Cause
+from holdfast.model.placement.fit import demand_of
 from holdfast.model.quantity import render
 from holdfast.model.refusal import Refusal
+from holdfast.propose.queue.fair_shares import FairShares
 
-_ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 _NO_LIMITS = TenantLimits()
 
 
 class QuotaCharge(msgspec.Struct, frozen=True, gc=False):
     """What an owner is charged; `is_assumed` says that it is not seen yet.
 
-    `budget` is the priority class whose budget is charged.
+    `budget` is the priority class whose budget is charged, `since` when the charge began, and
+    `is_leaving` says that its owner was stopped for other work.
     """
 
     tenant: str
@@ -40,23 +59,48 @@ class QuotaCharge(msgspec.Struct, frozen=True, gc=False):
     amounts: Amounts
     budget: str = ""
     is_assumed: bool = False
+    since: datetime | None = None
+    is_leaving: bool = False
 
 
 class QuotaUsage:
     """See the module's docstring."""
 
-    def __init__(self) -> None:
+    def __init__(self, shares: FairShares | None = None) -> None:
+        self._shares = shares
         self._limits: dict[str, TenantLimits] = {}
         self._cohorts: dict[str, str] = {}
+        self._members: dict[str, dict[str, None]] = {}
+        # What tenants wait for because their cohort is exhausted, by replica and in all.
+        self._claims: dict[str, tuple[str, Amounts]] = {}
+        self._claimed: dict[str, dict[str, int]] = {}
         self._quota_usage: dict[str, QuotaCharge] = {}
         self._used: dict[tuple[str, CapacityClass], dict[str, int]] = {}
         # The same again, by tenant and priority class.
         self._spent: dict[str, dict[str, dict[str, int]]] = {}
+        # What victims of preemptions still hold of committed capacity, by tenant.
+        self._leaving: dict[str, dict[str, int]] = {}
+
+    def copy(self) -> QuotaUsage:
+        """The same usage, to be changed by itself."""
+        made = QuotaUsage()
+        made._limits, made._cohorts = dict(self._limits), dict(self._cohorts)
+        made._members = {cohort: dict(members) for cohort, members in self._members.items()}
+        made._claims = dict(self._claims)
+        made._claimed = {tenant: dict(claimed) for tenant, claimed in self._claimed.items()}
+        made._quota_usage = dict(self._quota_usage)
+        made._leaving = {tenant: dict(of) for tenant, of in self._leaving.items()}
+        made._used = {whose: dict(used) for whose, used in self._used.items()}
+        made._spent = {
+            tenant: {budget: dict(spent) for budget, spent in of.items()}
+            for tenant, of in self._spent.items()
+        }
+        return made
 
     @property
     def is_counting(self) -> bool:
-        """Whether any tenant is limited in anything."""
-        return bool(self._limits)
+        """Whether charges are counted."""
+        return bool(self._limits) or self._shares is not None
 
     # Changes -------------------------------------------------------------------------------------
 
@@ -66,27 +110,32 @@ class QuotaUsage:
         A tenant whose quota names nothing is not limited.
         """
         was_counting = self.is_counting
+        if self._shares is not None:
+            self._shares.set_terms(tenant, quota)
         limits = limits_of(quota) if quota is not None else _NO_LIMITS
-        if quota is None or limits == _NO_LIMITS:
-            self._limits.pop(tenant, None)
-            self._cohorts.pop(tenant, None)
-        else:
+        self._limits.pop(tenant, None)
+        self._members.get(self._cohorts.pop(tenant, ""), {}).pop(tenant, None)
+        if quota is not None and limits != _NO_LIMITS:
             self._limits[tenant] = limits
             self._cohorts[tenant] = quota.spec.cohort
+            self._members.setdefault(quota.spec.cohort, {})[tenant] = None
         if not self.is_counting:
             self._quota_usage.clear()
             self._used.clear()
             self._spent.clear()
+            self._claims.clear()
+            self._claimed.clear()
+            self._leaving.clear()
         return self.is_counting and not was_counting
 
     def recount(self, replicas: Iterable[Any], reservations: Iterable[Any]) -> None:
-        """Count again from all of these."""
+        """Count all of these."""
         for each in (*replicas, *reservations):
             self.notice(None, each)
 
     def notice(self, before: Any, after: Any) -> bool:
         """Apply a change of a replica or reservation. Returns whether its charge became less."""
-        if not self._limits:
+        if not self.is_counting:
             return False
         if isinstance(after, Reservation) or isinstance(before, Reservation):
             old, new = _of_reservation(before), _of_reservation(after)
@@ -95,6 +144,8 @@ class QuotaUsage:
             return any(lessened)
         uid = (after if after is not None else before).metadata.uid
         found = _of_replica(after) if isinstance(after, Replica) else None
+        if uid in self._claims or (isinstance(after, Replica) and awaits_cohort(after)):
+            self._claim(uid, _claim_of(after) if isinstance(after, Replica) else None)
         mine = self._quota_usage.get(uid)
         if found is None and mine is not None and mine.is_assumed:
             # The cache may be behind; the owner of the assumption ends it.
@@ -105,7 +156,7 @@ class QuotaUsage:
         self, uid: str, tenant: str, of: CapacityClass, amounts: Amounts, budget: str
     ) -> None:
         """Count a bind of ours that is in flight."""
-        if self._limits:
+        if self.is_counting:
             self._put(uid, QuotaCharge(tenant, of, amounts, budget, is_assumed=True))
 
     def unassume(self, uid: str) -> str | None:
@@ -121,17 +172,39 @@ class QuotaUsage:
         old = self._quota_usage.get(owner)
         if old == due:
             return False
+        is_same = old is not None and due is not None and _is_same_charge(old, due)
         if old is not None:
-            self._add(old, -1)
             del self._quota_usage[owner]
+            if not is_same:
+                self._add(old, -1)
         if due is not None:
-            self._add(due, 1)
             self._quota_usage[owner] = due
-        return old is not None and (due is None or not _is_same_charge(old, due))
+            if not is_same:
+                self._add(due, 1, is_new=old is None)
+        return old is not None and not is_same
 
-    def _add(self, due: QuotaCharge, sign: int) -> None:
+    def _claim(self, uid: str, claim: tuple[str, Amounts] | None) -> None:
+        was = self._claims.get(uid)
+        if was == claim:
+            return
+        if was is not None:
+            tenant, amounts = self._claims.pop(uid)
+            self._claimed[tenant] = subtract(self._claimed[tenant], amounts)
+            if not self._claimed[tenant]:
+                del self._claimed[tenant]
+        if claim is not None:
+            tenant, amounts = self._claims[uid] = claim
+            self._claimed[tenant] = add(self._claimed.get(tenant, {}), amounts)
+
+    def _add(self, due: QuotaCharge, sign: int, *, is_new: bool = False) -> None:
+        if self._shares is not None:
+            self._shares.charge(due.tenant, due.amounts, sign, due.since if is_new else None)
         used = self._used.setdefault((due.tenant, due.of), {})
         spent = self._spent.setdefault(due.tenant, {}).setdefault(due.budget, {})
+        if due.is_leaving and due.of is CapacityClass.HARD:
+            leaving = self._leaving.setdefault(due.tenant, {})
+            for resource, units in due.amounts.items():
+                leaving[resource] = leaving.get(resource, 0) + sign * units
         for resource, units in due.amounts.items():
             used[resource] = used.get(resource, 0) + sign * units
             spent[resource] = spent.get(resource, 0) + sign * units
@@ -144,11 +217,15 @@ class QuotaUsage:
         """How often this fits, up to `most`; and the refusal if it does not fit at all."""
         if tenant not in self._limits:
             return most, None
-        ledger = self._ledger(tenant)
+        ledger = self.ledger(tenant)
+        claims = {it: self._claimed[it] for it in ledger.limits if it in self._claimed}
 
         def refusal(times: int) -> Refusal | None:
             asked = {resource: times * units for resource, units in amounts.items()}
-            return quota_refusal(ledger, tenant, of, asked, budget)
+            found = quota_refusal(ledger, tenant, of, asked, budget)
+            if found is not None or of is not CapacityClass.HARD or not claims:
+                return found
+            return lending_refusal(ledger, claims, tenant, asked)
 
         if refusal(most) is None:
             return most, None
@@ -176,18 +253,30 @@ class QuotaUsage:
         )
         return "; ".join(part for part in parts if part)
 
-    def _ledger(self, tenant: str) -> QuotaLedger:
+    def cohort_of(self, tenant: str) -> str:
+        """The cohort in which a tenant is charged; empty if it is alone."""
+        return self._cohorts.get(tenant, "")
+
+    def borrowers(self, tenant: str) -> list[str]:
+        """The tenants that have borrowed from the cohort of this one."""
+        if not self.cohort_of(tenant):
+            return []
+        ledger = self.ledger(tenant)
+        return [name for name in ledger.limits if name != tenant and above_nominal(ledger, name)]
+
+    def ledger(self, tenant: str) -> QuotaLedger:
         """The ledger of the tenant's cohort, as reconstructed here."""
+        if tenant not in self._limits:
+            return QuotaLedger()
         cohort = self._cohorts[tenant]
-        tenants = [tenant]
-        if cohort:
-            tenants = [name for name, other in self._cohorts.items() if other == cohort]
+        tenants = self._members[cohort] if cohort else {tenant: None}
         hard, reclaimable = CapacityClass.HARD, CapacityClass.RECLAIMABLE
         used = {
             name: TenantUse(
                 hard=self._used.get((name, hard), {}),
                 reclaimable=self._used.get((name, reclaimable), {}),
                 classes=self._spent.get(name, {}),
+                leaving=self._leaving.get(name, {}),
             )
             for name in tenants
         }
@@ -195,8 +284,14 @@ class QuotaUsage:
 
 
 def _is_same_charge(one: QuotaCharge, other: QuotaCharge) -> bool:
-    """Whether two charges differ only in that one is assumed."""
-    return msgspec.structs.replace(one, is_assumed=other.is_assumed) == other
+    """Whether two charges differ at most in that one is assumed, and since when."""
+    return (
+        one.amounts == other.amounts
+        and one.tenant == other.tenant
+        and one.of is other.of
+        and one.budget == other.budget
+        and one.is_leaving == other.is_leaving
+    )
 
 
 def _stated(whose: str, used: Amounts, most: Amounts) -> str:
@@ -212,12 +307,26 @@ def _of_replica(replica: Replica) -> QuotaCharge | None:
     if binding is None or replica.status.state not in CHARGED:
         return None
     of = CapacityClass(binding.capacity_class) if binding.capacity_class else CapacityClass.HARD
-    return QuotaCharge(replica.metadata.namespace, of, binding.charge, binding.priority_class)
+    return QuotaCharge(
+        replica.metadata.namespace,
+        of,
+        binding.charge,
+        binding.priority_class,
+        since=binding.at,
+        is_leaving=replica.status.cause is Cause.PREEMPTION,
+    )
+
+
+def _claim_of(replica: Replica) -> tuple[str, Amounts] | None:
+    """The tenant and the amounts of a replica that only its exhausted cohort keeps waiting."""
+    if not awaits_cohort(replica):
+        return None
+    return replica.metadata.namespace, demand_of(replica.spec.template).amounts
 
 
 def _of_reservation(reservation: Any) -> dict[str, QuotaCharge]:
     """The open claims that are charged to the tenant, each under a name of its own."""
-    if not isinstance(reservation, Reservation) or reservation.status.phase not in _ACTIVE:
+    if not isinstance(reservation, Reservation) or not is_active(reservation):
         return {}
     spec, uid = reservation.spec, reservation.metadata.uid
     if not spec.quota:

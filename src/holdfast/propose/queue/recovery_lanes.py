@@ -14,10 +14,10 @@ from holdfast.model.placement.fit import Allocation, demand_of
 from holdfast.model.placement.placement_rules import gate_refusal
 from holdfast.model.refusal import Reason
 from holdfast.model.time import Instant, wall_ms
-from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.node_state import NodeState
 from holdfast.propose.feasibility.outcome import PlacementReport, Proposal, WakeEvent
+from holdfast.propose.fleet_snapshot import FleetSnapshot
 
 # A lane that ends sooner than this is not used: the commit allows for clock skew, and a bind takes
 # time.
@@ -33,7 +33,7 @@ class RecoveryLanes:
         self._aimed: dict[str, tuple[str, str]] = {}
 
     def place(
-        self, view: View, replica: Replica, report: PlacementReport, now: Instant
+        self, view: FleetSnapshot, replica: Replica, report: PlacementReport, now: Instant
     ) -> Proposal | None:
         """A place in the lane of its workload, if there is one for it."""
         lane = self._lane(view, replica, report, now)
@@ -57,7 +57,7 @@ class RecoveryLanes:
 
     @staticmethod
     def _lane(
-        view: View, replica: Replica, report: PlacementReport, now: Instant
+        view: FleetSnapshot, replica: Replica, report: PlacementReport, now: Instant
     ) -> Reservation | None:
         """The lane that the replica may use now."""
         spec = replica.spec
@@ -67,7 +67,7 @@ class RecoveryLanes:
         if spec.incarnation == 0 or spec.gang or is_held_up or report.in_question:
             return None
         name = f"{spec.workload}-{Intent.RECOVERY.value}"
-        found: Reservation | None = view.objects.get("reservations", replica.namespace, name)
+        found: Reservation | None = view.get("reservations", replica.namespace, name)
         if found is None or found.status.phase is not ReservationPhase.HELD:
             return None
         is_own = found.spec.intent is Intent.RECOVERY and found.spec.owner.uid == spec.workload_uid
@@ -84,7 +84,9 @@ class RecoveryLanes:
         return site if gate_refusal(site.empty.gate) is None else None
 
 
-def _proposal(view: View, lane: Reservation, site: NodeState, report: PlacementReport) -> Proposal:
+def _proposal(
+    view: FleetSnapshot, lane: Reservation, site: NodeState, report: PlacementReport
+) -> Proposal:
     return Proposal(
         node=site.name,
         node_uid=site.uid,
@@ -98,4 +100,5 @@ def _proposal(view: View, lane: Reservation, site: NodeState, report: PlacementR
         snapshot_revision=view.revision,
         snapshot_age_ms=view.age_ms,
         reservation=lane.name,
+        node_revision=site.revision,
     )

@@ -1,8 +1,11 @@
 """The scheduling queue: which replica is next, which ones back off, and what the others wait for.
 
-Urgent work goes first, then higher priority. Among equals the tenants take turns, and each tenant's
-replicas keep the order in which they came. So that no replica waits for ever behind more important
-ones, one turn in AGING_EVERY goes to the one that is queued longest, whatever its lane. A refused
+Urgent work goes first, then higher priority. Among equals the tenant with the smallest weighted
+dominant share is next (`fair_shares.py`), and each tenant's replicas keep the order in which they
+came. A tenant whose work is tiny or short has a small share however many turns it gets, so one turn
+in ROTATION_EVERY rotates over the tenants. So that no replica waits for
+ever behind more important ones, one turn in AGING_EVERY goes to the one that is queued longest,
+whatever its lane. A refused
 replica backs off, longer each time and with jitter. A replica without a feasible node is parked,
 grouped by its class, with the events that could help, and woken by those or by the resync. The
 queue is in memory only: what is pending is in the store, and a scheduler that starts finds it
@@ -16,11 +19,14 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from enum import Enum, auto
 from itertools import islice
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from holdfast.model.charging import budget_of
 from holdfast.model.errors import invariant
+from holdfast.model.fairness import OrderKey
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.machine import Rng
@@ -36,10 +42,11 @@ from holdfast.model.pulse import (
 from holdfast.model.time import Instant, wall_ms
 from holdfast.observe.cache import Key
 from holdfast.observe.node_columns import Bools, NodeColumns, gate_number
-from holdfast.propose.decision_view import Objects, budget_of
+from holdfast.observe.snapshot import Objects
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import WakeEvent
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
+from holdfast.propose.queue.fair_shares import FairShares
 
 BACKOFF_MIN_MS = 200
 BACKOFF_MAX_MS = 30_000
@@ -47,6 +54,13 @@ BACKOFF_MAX_MS = 30_000
 _DOUBLINGS_MAX = 8
 # One turn in this many goes to the replica that is queued longest.
 AGING_EVERY = 16
+# One turn in this many goes to the tenant of the lane whose last turn of this kind is longest ago.
+ROTATION_EVERY = 8
+_GOLDEN, _WHOLE = 0x9E3779B1, 0xFFFFFFFF
+# Of so many tenants; after a turn a tenant goes to the end of its lane.
+ROTATION_LOOKED_AT = 32
+# How often the order of tenants is computed again: what they remember fades with time.
+REORDER_MS = 1_000
 # A tenant with more than this many pending replicas gets no more queued: the resync tries again.
 PENDING_PER_TENANT_MAX = 50_000
 
@@ -83,22 +97,82 @@ class QueueEntry(msgspec.Struct, gc=False):
     conflicts: int = 0
     wake_events: tuple[WakeEvent, ...] = ()
     due_ms: int = 0
+    # Whether it made way for other work, and goes before others of its tenant and class.
+    goes_first: bool = False
     # The key of its equivalence class, once that is known.
     class_key: Hashable = None
+    workload: str = ""
 
     @property
     def tenant(self) -> str:
         return self.key[0]
 
 
-class SchedulingQueue:
-    """See the module's docstring. It holds no more than what is pending in the cache."""
+class _LaneQueue:
+    """The ready entries of one lane, by tenant.
 
-    def __init__(self, rng: Rng) -> None:
-        self._rng = rng
+    `tenants` has their tickets; after a turn a tenant is the last of them. A ticket that is not its
+    entry's current one is void. The heap has the same tenants by share; a key that is not the
+    tenant's current one is found out when it comes to the front.
+    """
+
+    def __init__(self, shares: FairShares | None) -> None:
+        self._shares = shares
+        self.tenants: dict[str, deque[tuple[int, Key]]] = {}
+        self._heap: list[tuple[OrderKey, int, str]] = []
+        self._pushes = 0
+        self._ordered_at_ms: int | None = None
+
+    def line(self, tenant: str) -> deque[tuple[int, Key]]:
+        """The line of a tenant, a new one if it has none."""
+        found = self.tenants.get(tenant)
+        if found is None:
+            found = self.tenants[tenant] = deque()
+            self.push(tenant)
+        return found
+
+    def push(self, tenant: str) -> None:
+        """Order a tenant by its current share."""
+        if self._shares is not None and self._ordered_at_ms is not None:
+            self._pushes += 1
+            heapq.heappush(self._heap, (self._shares.key(tenant), self._pushes, tenant))
+
+    def turn_of(self, now_ms: int, *, is_rotation: bool) -> str:
+        """The tenant whose turn it is."""
+        if len(self.tenants) == 1 or self._shares is None:
+            return next(iter(self.tenants))
+        if is_rotation:
+            return self._shares.rotated(islice(self.tenants, ROTATION_LOOKED_AT))
+        too_old = self._ordered_at_ms is None or now_ms - self._ordered_at_ms >= REORDER_MS
+        if too_old or len(self._heap) > 4 * len(self.tenants) + 64:
+            self._order(now_ms)
+        while self._heap:
+            key, _, tenant = heapq.heappop(self._heap)
+            if tenant not in self.tenants:
+                continue
+            if self._shares.key(tenant) > key:
+                self.push(tenant)
+                continue
+            return tenant
+        return next(iter(self.tenants))
+
+    def _order(self, now_ms: int) -> None:
+        self._ordered_at_ms = now_ms
+        self._heap.clear()
+        for tenant in self.tenants:
+            self.push(tenant)
+
+
+class SchedulingQueue:
+    """See the module's docstring. It holds no more than what is pending in the cache.
+
+    Without `shares` tenants take turns.
+    """
+
+    def __init__(self, rng: Rng, shares: FairShares | None = None) -> None:
+        self._rng, self._shares = rng, shares
         self._entries: dict[Key, QueueEntry] = {}
-        # Tickets by lane and tenant; a ticket that is not its entry's current one is void.
-        self._ready: dict[Lane, dict[str, deque[tuple[int, Key]]]] = {}
+        self._ready: dict[Lane, _LaneQueue] = {}
         self._pauses: list[tuple[int, int, Key]] = []
         self._parked: dict[Key, QueueEntry] = {}
         # The parked entries that wait for an event, by tenant and class.
@@ -106,6 +180,10 @@ class SchedulingQueue:
             wake_event: {} for wake_event in WakeEvent
         }
         self._per_tenant: dict[str, int] = {}
+        self._per_workload: dict[tuple[str, str], int] = {}
+        # Workloads of which some replicas were not queued, and those that have room again.
+        self._capped: dict[tuple[str, str], int] = {}
+        self.reopened: dict[tuple[str, str], None] = {}
         self._tickets = 0
         self._ready_count = 0
         self._turns = 0
@@ -134,34 +212,59 @@ class SchedulingQueue:
 
     # Adding and removing -------------------------------------------------------------------------
 
-    def add(self, key: Key, uid: str, number: int, lane: Lane) -> QueueEntry | None:
+    def add(
+        self,
+        key: Key,
+        uid: str,
+        number: int,
+        lane: Lane,
+        workload: str = "",
+        workload_max: int | None = None,
+        *,
+        first: bool = False,
+    ) -> QueueEntry | None:
         """Add a replica that needs a node; the same one as before keeps its position.
 
-        None means that its tenant already has too many waiting.
+        `first` means before others of its tenant and class: it had a place, and made way. None
+        means that its tenant, or its workload, already has too many waiting.
         """
         entry = self._entries.get(key)
         if entry is not None:
             if (entry.uid, entry.number, entry.lane) == (uid, number, lane):
                 return entry
             self.forget(key)
+        whose = key[0], workload
         waiting = self._per_tenant.get(key[0], 0)
         if waiting >= PENDING_PER_TENANT_MAX:
             return None
+        if workload_max is not None and self._per_workload.get(whose, 0) >= workload_max:
+            self._capped[whose] = workload_max
+            return None
         self._per_tenant[key[0]] = waiting + 1
-        entry = self._entries[key] = QueueEntry(key, uid, number, lane)
+        self._per_workload[whose] = self._per_workload.get(whose, 0) + 1
+        entry = QueueEntry(key, uid, number, lane, goes_first=first, workload=workload)
+        self._entries[key] = entry
         self._line_up(entry)
         return entry
+
+    def is_capped(self, tenant: str, workload: str) -> bool:
+        """Whether replicas of this workload were not queued because of its own limit."""
+        return (tenant, workload) in self._capped
 
     def forget(self, key: Key) -> None:
         """Remove a replica that needs no node any more."""
         entry = self._entries.pop(key, None)
-        if entry is not None:
-            self._leave(entry)
-            left = self._per_tenant[key[0]] - 1
-            if left:
-                self._per_tenant[key[0]] = left
-            else:
-                del self._per_tenant[key[0]]
+        if entry is None:
+            return
+        self._leave(entry)
+        whose = key[0], entry.workload
+        _less(self._per_tenant, key[0])
+        _less(self._per_workload, whose)
+        most = self._capped.get(whose)
+        if most is not None and 2 * self._per_workload.get(whose, 0) <= most:
+            # Finding the others costs a look at all replicas, so it waits until half are gone.
+            del self._capped[whose]
+            self.reopened[whose] = None
 
     def take(self, now_ms: int) -> QueueEntry | None:
         """The next entry whose turn it is. It stays taken until one of the calls below."""
@@ -169,11 +272,12 @@ class SchedulingQueue:
         if not self._ready_count:
             return None
         self._turns += 1
+        self._advance()
         lanes = sorted(self._ready, reverse=True)
         if len(lanes) > 1 and self._turns % AGING_EVERY == 0:
             lanes.sort(key=self._oldest)
         for lane in lanes:
-            entry = self._next_of(lane)
+            entry = self._next_of(lane, now_ms)
             if entry is not None:
                 entry.place = QueuePlace.TAKEN
                 entry.turns += 1
@@ -183,7 +287,17 @@ class SchedulingQueue:
 
     def _oldest(self, lane: Lane) -> int:
         """The ticket of the entry that is queued longest in a lane."""
-        return min(line[0][0] for line in self._ready[lane].values())
+        return min(line[0][0] for line in self._ready[lane].tenants.values())
+
+    def _advance(self) -> None:
+        """Order again the tenants that came nearer to the front."""
+        if self._shares is None or not self._shares.advanced:
+            return
+        for tenant in self._shares.advanced:
+            for lane in self._ready.values():
+                if tenant in lane.tenants:
+                    lane.push(tenant)
+        self._shares.advanced.clear()
 
     # Returning an entry --------------------------------------------------------------------------
 
@@ -254,8 +368,11 @@ class SchedulingQueue:
     def _line_up(self, entry: QueueEntry, *, first: bool = False) -> None:
         entry.place, entry.wake_events = QueuePlace.READY, ()
         entry.ticket = self._ticket()
-        line = self._ready.setdefault(entry.lane, {}).setdefault(entry.tenant, deque())
-        if first:
+        lane = self._ready.get(entry.lane)
+        if lane is None:
+            lane = self._ready[entry.lane] = _LaneQueue(self._shares)
+        line = lane.line(entry.tenant)
+        if first or entry.goes_first:
             line.appendleft((entry.ticket, entry.key))
         else:
             line.append((entry.ticket, entry.key))
@@ -280,15 +397,18 @@ class SchedulingQueue:
         if not group:
             del self._waiting_for[wake_event][group_key]
 
-    def _next_of(self, lane: Lane) -> QueueEntry | None:
-        """The first entry of the tenant whose turn it is; then that tenant moves to the end."""
-        tenants = self._ready[lane]
+    def _next_of(self, lane: Lane, now_ms: int) -> QueueEntry | None:
+        """The first entry of the tenant whose turn it is."""
+        found = self._ready[lane]
+        tenants = found.tenants
+        is_rotation = _is_rotation(self._turns)
         while tenants:
-            tenant = next(iter(tenants))
+            tenant = found.turn_of(now_ms, is_rotation=is_rotation)
             line = tenants.pop(tenant)
             entry = self._first(line)
             if line:
                 tenants[tenant] = line
+                found.push(tenant)
             if entry is not None:
                 if not tenants:
                     # An empty lane has no oldest entry.
@@ -318,6 +438,24 @@ class SchedulingQueue:
 
     def __iter__(self) -> Iterator[QueueEntry]:
         return iter(self._entries.values())
+
+
+def _is_rotation(turn: int) -> bool:
+    """Whether a turn rotates.
+
+    A free place wakes one replica of each tenant, and only the first gets it. If every eighth turn
+    rotated, with four tenants either all of these or none would get a place. Multiples of the
+    golden ratio fall evenly on any such pattern.
+    """
+    return (turn * _GOLDEN & _WHOLE) * ROTATION_EVERY < _WHOLE
+
+
+def _less(counts: dict[Any, int], key: Any) -> None:
+    left = counts[key] - 1
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]
 
 
 # The backlog: the pending work and the free capacity, as numbers for operators.
@@ -356,7 +494,7 @@ def backlog(
             _add(counts, (entry.tenant, reason))
         born = replica.metadata.creation_timestamp
         age_ms = max(0, now.wall_ms - wall_ms(born)) if born is not None else 0
-        name = budget_of(replica)
+        name = budget_of(replica.spec.template.priority_class)
         if name in ages or len(ages) < AGES_MAX:
             ages[name] = max(age_ms, ages.get(name, 0))
     return Backlog(

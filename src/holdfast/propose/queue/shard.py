@@ -13,7 +13,7 @@ import zlib
 
 import msgspec
 
-from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.errors import invalid_option
 
 SHARDS_MAX = 64
 TENANTS_MAX = 256
@@ -55,24 +55,21 @@ def shard_of(tenant: str, count: int) -> int:
 def parse_share(shard: str, tenants: str) -> SchedulerShare:
     """Parse the options of an operator: `0/3`, or tenant names with commas. Raises Invalid."""
     if shard and tenants:
-        raise _wrong("--shard", shard, "cannot be combined with --tenants")
+        raise invalid_option("--shard", shard, "cannot be combined with --tenants")
     if tenants:
         names = frozenset(tenants.split(","))
         for name in sorted(names):
             if _TENANT.fullmatch(name) is None:
-                raise _wrong("--tenants", name, "must be tenant names separated by commas")
+                raise invalid_option("--tenants", name, "must be tenant names separated by commas")
         if len(names) > TENANTS_MAX:
-            raise _wrong("--tenants", tenants, f"may name at most {TENANTS_MAX} tenants")
+            raise invalid_option("--tenants", tenants, f"may name at most {TENANTS_MAX} tenants")
         return SchedulerShare(tenants=names)
     if not shard:
         return EVERYTHING
     found = _SHARD.fullmatch(shard)
     index, count = (int(found[1]), int(found[2])) if found is not None else (0, 0)
     if not 1 <= count <= SHARDS_MAX or index >= count:
-        raise _wrong("--shard", shard, f"must be I/N with 0 <= I < N, and N at most {SHARDS_MAX}")
+        raise invalid_option(
+            "--shard", shard, f"must be I/N with 0 <= I < N, and N at most {SHARDS_MAX}"
+        )
     return SchedulerShare(index, count)
-
-
-def _wrong(option: str, value: str, rule: str) -> Invalid:
-    error = FieldError(option, value[:80], rule)
-    return Invalid(str(error), (error,))

@@ -6,8 +6,7 @@ default weights. A scorer that does not apply to some work (no image, no prefere
 its mean.
 
 `spread` and `affinity` rank by where other replicas are; they are in
-`propose/topology/affinity.py`. Locality has no scorer of its own: work states it as `prefer`, or as
-a soft affinity within a zone or region.
+`propose/topology/affinity.py`. A policy may weigh scorers differently for work of an intent.
 """
 
 from __future__ import annotations
@@ -16,10 +15,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy, WorkIntent
+from holdfast.model.kinds.template import RestartPolicy
 from holdfast.observe.node_columns import Floats, Ints, Rows
-from holdfast.propose.decision_view import PendingWork, View
+from holdfast.propose.fleet_snapshot import FleetSnapshot, PendingWork
 from holdfast.propose.scores.fragmentation import FRAGMENTATION, Packs, has_devices
+from holdfast.propose.scores.nearness import locality, network, states_data
 from holdfast.propose.scores.scorers import (
     cost,
     has_image,
@@ -37,10 +39,10 @@ from holdfast.propose.scores.scorers import (
 SCORE_MAX = 100.0
 
 # How good these rows are after `more` replicas of the same work were placed there before this one.
-Score = Callable[[PendingWork, View, Rows, Ints | int], Floats]
+Score = Callable[[PendingWork, FleetSnapshot, Rows, Ints | int], Floats]
 
 
-def always(work: PendingWork, view: View) -> bool:
+def always(work: PendingWork, view: FleetSnapshot) -> bool:
     return True
 
 
@@ -56,7 +58,7 @@ class Scorer(msgspec.Struct, frozen=True):
     name: str
     score: Score
     weight: int = 0
-    applies: Callable[[PendingWork, View], bool] = always
+    applies: Callable[[PendingWork, FleetSnapshot], bool] = always
     by_load: bool = False
     is_exact: bool = True
     packs: Packs | None = None
@@ -73,13 +75,29 @@ SCORERS: tuple[Scorer, ...] = (
     Scorer("taints", welcome, 10, has_taints),
     Scorer("scarce", scarce, 5, spares_devices),
     Scorer("image", image, 2, has_image),
+    Scorer("locality", locality, 10, states_data),
+    Scorer("network", network, 10, states_data),
     Scorer("cost", cost),
 )
 
 
-def weights_of(policy: SchedulerPolicy | None, scorers: tuple[Scorer, ...]) -> Mapping[str, int]:
-    """How much each scorer counts. Unknown names belong to another version."""
+def intent_of(replica: Replica) -> WorkIntent:
+    """What matters most to this replica. Jobs are the work that is not always restarted."""
+    spec = replica.spec
+    if spec.template.restart is not RestartPolicy.ALWAYS:
+        return WorkIntent.BATCH
+    return WorkIntent.RECOVERY if spec.incarnation else WorkIntent.LATENCY
+
+
+def weights_of(
+    policy: SchedulerPolicy | None, scorers: tuple[Scorer, ...], intent: WorkIntent
+) -> Mapping[str, int]:
+    """How much each scorer counts for this intent. Unknown names belong to another version."""
     usual = {scorer.name: scorer.weight for scorer in scorers} | COMPANY_WEIGHTS
     named = policy.spec.weights if policy is not None else {}
     known = {name: weight for name, weight in named.items() if name in usual and weight > 0}
-    return known or {name: weight for name, weight in usual.items() if weight > 0}
+    weights = known or usual
+    if policy is not None:
+        own = policy.spec.intents.get(intent.value, {})
+        weights = weights | {name: weight for name, weight in own.items() if name in usual}
+    return {name: weight for name, weight in weights.items() if weight > 0}

@@ -15,7 +15,7 @@ import numpy as np
 
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.observe.node_columns import Floats, Ints, Rows
-from holdfast.propose.decision_view import PendingWork, View
+from holdfast.propose.fleet_snapshot import FleetSnapshot, PendingWork
 from holdfast.propose.gpu import GpuPool, Mix, Ranking, Sparing
 from holdfast.propose.gpu.policies import SCORE_MAX
 from holdfast.propose.gpu.pools import Make, demand_for
@@ -27,7 +27,7 @@ class Packing:
     def __init__(self, make: Make, mix: Mapping[str, Mix] | None = None) -> None:
         self._make, self._mix = make, mix
 
-    def score(self, work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
+    def score(self, work: PendingWork, view: FleetSnapshot, rows: Rows, more: Ints | int) -> Floats:
         """0 to 100: 100 where others lose nothing, or least; of several classes the worst.
 
         A node without such devices costs others nothing.
@@ -39,17 +39,19 @@ class Packing:
             scores[at] = np.minimum(scores[at], np.maximum(found, 0.0))
         return scores[rows]
 
-    def stamp(self, work: PendingWork, view: View) -> Hashable:
+    def stamp(self, work: PendingWork, view: FleetSnapshot) -> Hashable:
         return tuple(
             (pool.version, pool.weighted_sum, pool.columns.tick, self._mix_of(pool, view))
             for pool in view.fleet.pools.refresh_all()
         )
 
-    def affects_others(self, work: PendingWork, view: View, row: int) -> bool:
+    def affects_others(self, work: PendingWork, view: FleetSnapshot, row: int) -> bool:
         pools = view.fleet.pools.all()
         return any(pool.has(row) and bool(self._mix_of(pool, view)) for pool in pools)
 
-    def devices(self, work: PendingWork, view: View, row: int) -> tuple[DeviceShare, ...] | None:
+    def devices(
+        self, work: PendingWork, view: FleetSnapshot, row: int
+    ) -> tuple[DeviceShare, ...] | None:
         requests = work.demand.devices
         if len({request.device_class for request in requests}) < len(requests):
             # The assignment is a search that the model does.
@@ -69,11 +71,11 @@ class Packing:
             ]
         return tuple(found)
 
-    def _rank(self, pool: GpuPool, work: PendingWork, view: View) -> Ranking:
+    def _rank(self, pool: GpuPool, work: PendingWork, view: FleetSnapshot) -> Ranking:
         demand = demand_for(work.demand, pool.device_class)
         return pool.rank(self._make, self._mix_of(pool, view), demand)
 
-    def _mix_of(self, pool: GpuPool, view: View) -> Mix:
+    def _mix_of(self, pool: GpuPool, view: FleetSnapshot) -> Mix:
         if self._mix is not None:
             return self._mix.get(pool.device_class, ())
         return view.fleet.pools.mix(pool.device_class, view.policy)
@@ -82,7 +84,7 @@ class Packing:
 FRAGMENTATION = Packing(Sparing)
 
 
-def has_devices(work: PendingWork, view: View) -> bool:
+def has_devices(work: PendingWork, view: FleetSnapshot) -> bool:
     return bool(view.columns.devices.count.any())
 
 
@@ -96,14 +98,16 @@ def has_devices(work: PendingWork, view: View) -> bool:
 class Packs(Protocol):
     """See the comment above."""
 
-    def stamp(self, work: PendingWork, view: View) -> Hashable:
+    def stamp(self, work: PendingWork, view: FleetSnapshot) -> Hashable:
         """A value that changes whenever the score of any node may change."""
         ...
 
-    def affects_others(self, work: PendingWork, view: View, row: int) -> bool:
+    def affects_others(self, work: PendingWork, view: FleetSnapshot, row: int) -> bool:
         """Whether a placement on this row may change the scores of others."""
         ...
 
-    def devices(self, work: PendingWork, view: View, row: int) -> tuple[DeviceShare, ...] | None:
+    def devices(
+        self, work: PendingWork, view: FleetSnapshot, row: int
+    ) -> tuple[DeviceShare, ...] | None:
         """What the work should get of this node; None leaves it to the model's own choice."""
         ...

@@ -12,12 +12,12 @@ import numpy as np
 from holdfast.model.kinds.placement import Taint
 from holdfast.model.placement.placement_rules import first_untolerated
 from holdfast.observe.node_columns import Floats, Ints, Rows
-from holdfast.propose.decision_view import PendingWork, View
 from holdfast.propose.filters.labels import all_hold
 from holdfast.propose.filters.value_tables import table_of
+from holdfast.propose.fleet_snapshot import FleetSnapshot, PendingWork
 
 
-def headroom(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
+def headroom(work: PendingWork, view: FleetSnapshot, rows: Rows, more: Ints | int) -> Floats:
     """0 to 100: the share of the node that is left afterwards, of what the work asks for.
 
     What a feasible node has left is never negative, nor more than its total.
@@ -33,7 +33,7 @@ def headroom(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Flo
     return total * (100.0 / len(work.units))
 
 
-def packing(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
+def packing(work: PendingWork, view: FleetSnapshot, rows: Rows, more: Ints | int) -> Floats:
     """0 to 100: the opposite, for fleets that pay by the node: fill one before the next."""
     return 100.0 - headroom(work, view, rows, more)
 
@@ -43,7 +43,7 @@ def packing(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floa
 # It has no default weight: an operator who pays by the node sets one.
 
 
-def cost(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
+def cost(work: PendingWork, view: FleetSnapshot, rows: Rows, more: Ints | int) -> Floats:
     """0 to 100: 100 for a node that costs nothing, 50 at one unit an hour, towards 0 above that.
 
     It does not compare with the most expensive node: one new node would change the score of all.
@@ -56,13 +56,13 @@ def cost(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
 # A node's status says which images it has.
 
 
-def image(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
+def image(work: PendingWork, view: FleetSnapshot, rows: Rows, more: Ints | int) -> Floats:
     """100 where the image is present, 0 where it would have to be pulled first."""
     warm = view.columns.facts.image(work.replica.spec.template.image)
     return np.where(warm[rows], 100.0, 0.0)
 
 
-def has_image(work: PendingWork, view: View) -> bool:
+def has_image(work: PendingWork, view: FleetSnapshot) -> bool:
     return bool(work.replica.spec.template.image)
 
 
@@ -71,7 +71,7 @@ def has_image(work: PendingWork, view: View) -> bool:
 # It depends only on the node itself, and is evaluated again when that changes.
 
 
-def preference(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
+def preference(work: PendingWork, view: FleetSnapshot, rows: Rows, more: Ints | int) -> Floats:
     """0 to 100: the weight of the stated preferences that the node meets, of all of them."""
     wishes = work.placement.prefer
     met = np.zeros(len(view.columns.live[rows]), np.float64)
@@ -82,7 +82,7 @@ def preference(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> F
     return met * (100.0 / sum(wish.weight for wish in wishes))
 
 
-def has_preference(work: PendingWork, view: View) -> bool:
+def has_preference(work: PendingWork, view: FleetSnapshot) -> bool:
     return bool(work.placement.prefer)
 
 
@@ -92,12 +92,12 @@ def has_preference(work: PendingWork, view: View) -> bool:
 # that any of them is the worse choice, whatever was asked for so far.
 
 
-def scarce(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
+def scarce(work: PendingWork, view: FleetSnapshot, rows: Rows, more: Ints | int) -> Floats:
     """100 where the node has no devices, 0 where work that asks for none would be in their way."""
     return np.where(view.columns.devices.count[rows] > 0, 0.0, 100.0)
 
 
-def spares_devices(work: PendingWork, view: View) -> bool:
+def spares_devices(work: PendingWork, view: FleetSnapshot) -> bool:
     return not work.demand.devices and bool(view.columns.devices.count.any())
 
 
@@ -106,14 +106,14 @@ def spares_devices(work: PendingWork, view: View) -> bool:
 # It depends only on the node itself, and is evaluated again when that changes.
 
 
-def welcome(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
+def welcome(work: PendingWork, view: FleetSnapshot, rows: Rows, more: Ints | int) -> Floats:
     """100 where no taint asks to be avoided, 0 where one does and the work does not tolerate it."""
     columns = view.columns
     table = table_of(work, "welcome", columns.taints_seen.values, lambda it: _welcome(work, it))
     return table[columns.taints[rows]].astype(np.float64)
 
 
-def has_taints(work: PendingWork, view: View) -> bool:
+def has_taints(work: PendingWork, view: FleetSnapshot) -> bool:
     return any(view.columns.taints_seen.values)
 
 

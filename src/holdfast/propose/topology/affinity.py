@@ -27,8 +27,8 @@ from holdfast.model.placement.spread import (
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selection.selectors import LabelSelector
 from holdfast.observe.node_columns import Bools, Codes, Floats, Ints, NodeColumns
-from holdfast.propose.decision_view import PendingWork, View
 from holdfast.propose.feasibility.node_verdicts import NodeVerdicts
+from holdfast.propose.fleet_snapshot import FleetSnapshot, PendingWork
 from holdfast.propose.scores import AFFINITY, SPREAD
 from holdfast.propose.topology.topology_counts import ReplicaTraits, TopologyCounts, TopologyTerm
 
@@ -116,7 +116,7 @@ class TopologyRules:
 
     # Hard rules ----------------------------------------------------------------------------------
 
-    def codes(self, view: View, verdicts: NodeVerdicts) -> Codes:
+    def codes(self, view: FleetSnapshot, verdicts: NodeVerdicts) -> Codes:
         """For each row 0, or the number of the reason that rules it out."""
         columns, topology_counts = view.columns, view.fleet.topology_counts
         codes: Codes = np.zeros(columns.count, np.uint8)
@@ -149,7 +149,7 @@ class TopologyRules:
         emptiest = int(counts[eligible].min()) if eligible.any() else 0
         return counts + 1 - emptiest > rule.max_skew
 
-    def refusal(self, view: View, verdicts: NodeVerdicts, row: int) -> Refusal | None:
+    def refusal(self, view: FleetSnapshot, verdicts: NodeVerdicts, row: int) -> Refusal | None:
         """The refusal for one node, by the model's functions, with a message."""
         columns, topology_counts = view.columns, view.fleet.topology_counts
         own = self.own(topology_counts)
@@ -170,7 +170,7 @@ class TopologyRules:
         return refusal
 
     def _spread_refusal(
-        self, rule: Spread, view: View, verdicts: NodeVerdicts, row: int
+        self, rule: Spread, view: FleetSnapshot, verdicts: NodeVerdicts, row: int
     ) -> Refusal | None:
         columns = view.columns
         own = self.own(view.fleet.topology_counts).counts[rule.over]
@@ -190,7 +190,7 @@ class TopologyRules:
 
     # Soft rules ----------------------------------------------------------------------------------
 
-    def soft_scores(self, view: View, verdicts: NodeVerdicts) -> dict[str, Floats]:
+    def soft_scores(self, view: FleetSnapshot, verdicts: NodeVerdicts) -> dict[str, Floats]:
         """How good each row is by where others are: from 0 to 100 for each of the two rules."""
         found = {}
         if SPREAD in self._weights:
@@ -206,7 +206,7 @@ class TopologyRules:
             total = total + self._weights[name] * part
         return total
 
-    def _evenness(self, view: View, verdicts: NodeVerdicts) -> Floats:
+    def _evenness(self, view: FleetSnapshot, verdicts: NodeVerdicts) -> Floats:
         """100 in the emptiest domain, half of that with one more, and so on; the mean of all."""
         columns = view.columns
         total = np.zeros(columns.count, np.float64)
@@ -218,7 +218,7 @@ class TopologyRules:
             total += score[domain_numbers(rule.over, columns)]
         return total / len(self._soft_spreads)
 
-    def _nearness(self, view: View) -> Floats:
+    def _nearness(self, view: FleetSnapshot) -> Floats:
         """The weight of the soft rules that are met, of all of them."""
         columns = view.columns
         total = np.zeros(columns.count, np.float64)

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from holdfast.model.kinds.placement import Spread, Topology
 from holdfast.observe.node_columns import Bools
-from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.node_verdicts import NodeVerdicts
+from holdfast.propose.fleet_snapshot import FleetSnapshot
 from holdfast.propose.topology.affinity import TopologyRules
 from holdfast.propose.topology.topology_counts import TopologyTerm
 
@@ -93,7 +93,9 @@ class _Near:
 class BatchCounts:
     """See the module's docstring."""
 
-    def __init__(self, view: View, topology_rules: TopologyRules, verdicts: NodeVerdicts) -> None:
+    def __init__(
+        self, view: FleetSnapshot, topology_rules: TopologyRules, verdicts: NodeVerdicts
+    ) -> None:
         columns, topology_counts = view.columns, view.fleet.topology_counts
         own = topology_rules.own(topology_counts)
         self._limit = topology_rules.limit

@@ -131,9 +131,38 @@ class TopologyCounts:
         # Whether a node changed: the domains that a spread compares with may have changed too.
         self.nodes_changed = False
         self.changes = 0
+        # The tenants whose replicas and kinds a copy has too.
+        self._shared: set[str] = set()
+
+    def copy(self, columns: NodeColumns) -> TopologyCounts:
+        """The same counts for a copy of the columns; a tenant is copied when one side changes it.
+
+        Terms are counted again when they are asked for.
+        """
+        made = TopologyCounts(columns)
+        made._where, made._kinds = dict(self._where), dict(self._kinds)
+        made._aparts = {tenant: dict(aparts) for tenant, aparts in self._aparts.items()}
+        made.changes = self.changes
+        self._shared, made._shared = set(self._where), set(self._where)
+        return made
+
+    def _own(self, namespace: str) -> None:
+        """Copy what is shared of a tenant, before it is changed."""
+        if namespace not in self._shared:
+            return
+        self._shared.discard(namespace)
+        terms = list(self._terms.values())
+        kinds: dict[ReplicaTraits, _ReplicaKind] = {}
+        for traits, shared in self._kinds[namespace].items():
+            kinds[traits] = _ReplicaKind(traits, [it for it in terms if it.takes(traits)])
+            kinds[traits].rows = dict(shared.rows)
+        there = self._where[namespace].items()
+        self._where[namespace] = {uid: (kinds[kind.traits], row) for uid, (kind, row) in there}
+        self._kinds[namespace] = kinds
 
     def put(self, uid: str, traits: ReplicaTraits, row: int) -> None:
         """Set the row of a replica, wherever it was before."""
+        self._own(traits.namespace)
         there = self._where.setdefault(traits.namespace, {})
         before = there.get(uid)
         if before is not None:
@@ -146,6 +175,7 @@ class TopologyCounts:
 
     def remove(self, uid: str, namespace: str, row: int) -> None:
         """Remove a replica from this row; if it is elsewhere by now, nothing changes."""
+        self._own(namespace)
         there = self._where.get(namespace, {})
         before = there.get(uid)
         if before is None or before[1] != row:
@@ -194,6 +224,7 @@ class TopologyCounts:
     def _term(self, key: tuple[str, str, bytes | Apart], term: TopologyTerm) -> TopologyTerm:
         if len(self._terms) >= TERMS_MAX:
             self._forget(self._terms.pop(next(iter(self._terms))))
+        self._own(term.namespace)
         self._terms[key] = term
         for kind in self._kinds.get(term.namespace, {}).values():
             if term.takes(kind.traits):

@@ -7,19 +7,16 @@ in every example as well: INV1 to INV7, INV11.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any, TypeVar
 
-from holdfast.agent.agent import Agent
 from holdfast.agent.node_facts import NodeFacts
 from holdfast.commit.context import PlaneSettings
 from holdfast.commit.record_encoding import decode
-from holdfast.correct.all_controllers import core_controllers
-from holdfast.correct.controller import Controller
-from holdfast.correct.controller_runner import ControllerRunner
 from holdfast.explain.decision_object import decision_of
 from holdfast.model import keys
+from holdfast.model.errors import unreachable
 from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.node import Device
@@ -29,32 +26,29 @@ from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec, Quota,
 from holdfast.model.machine import ArchiveRecord
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.registry import kind_of_struct
-from holdfast.observe.watch_events import SERVERS
-from holdfast.propose.scheduler import Scheduler
-from holdfast.sim.cell import Cell, Seat
+from holdfast.propose.decision_rounds import DecisionRound
+from holdfast.sim.cell import Cell
 from holdfast.sim.plan import Act, Fault, Plan
+from holdfast.sim.planes import laws
+from holdfast.sim.planes.components import (
+    add_node,
+    add_scheduler,
+    controllers,
+    person,
+    process_tables,
+    servers,
+    store,
+)
+from holdfast.sim.planes.simulated_plane import TWO_SERVERS, SimulatedPlane, build_plane
 from holdfast.sim.scenarios.asking import ExplanationGiven, explain_now
 from holdfast.sim.scenarios.cues import Cues, Then, When
 from holdfast.sim.scenarios.people import RIVAL, DrainClient, OperatorClient, RivalScheduler
 from holdfast.sim.scenarios.run_log import RunLog
-from holdfast.sim.scenarios.scheduler_taps import Stall, tap_scheduler
+from holdfast.sim.scenarios.scheduler_taps import Stall
 from holdfast.sim.scenarios.sentences import Sentence, SentenceChecks
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.budget_checks import DisruptionBudgets
-from holdfast.sim.worlds.authority.invariants import FieldOwnership, LawfulTransitions
-from holdfast.sim.worlds.authority.ledger_oracle import LedgerTotals, StoreCopy
-from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.authority.scenario import create_objects
-from holdfast.sim.worlds.authority.scripted_clients import SERVERS as CLIENT_SERVERS
-from holdfast.sim.worlds.authority.scripted_clients import StateFact
-from holdfast.sim.worlds.authority.witness import AcknowledgedWrites, FinalRecount, OperationsOnce
-from holdfast.sim.worlds.end_to_end.checks import OneCopy, ReleasedAfterStop
-from holdfast.sim.worlds.end_to_end.component_taps import tap_component
-from holdfast.sim.worlds.end_to_end.process_table import Processes
-from holdfast.sim.worlds.end_to_end.servers import SimServer
-from holdfast.store.memory import Keyspace
 
-SERVER_NAMES = ("server-1", "server-2")
+SERVER_NAMES = TWO_SERVERS.servers
 OPERATOR_CELL = "patron"
 RIVAL_CELL = "rival"
 # A renewal every 4 s: a node is Suspect 8 s after its last heartbeat and marked after 14 s.
@@ -94,40 +88,24 @@ class ExamplePlane:
 
     has_invariants = True
 
-    def __init__(
-        self,
-        world: World,
-        quotas: dict[str, dict[str, str]] | None = None,
-        controllers: Callable[[], Sequence[Controller]] = core_controllers,
-    ) -> None:
+    def __init__(self, world: World, quotas: dict[str, dict[str, str]] | None = None) -> None:
         self.world = world
         # Random values of the example itself, such as delays.
         self.rng: Random = world.rng("stage")
-        self.keyspace = Keyspace()
-        create_objects(self.keyspace, world.seed, platform(quotas or {}))
-        world.add_store(keyspace=self.keyspace)
-        world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
+        self.parts = SimulatedPlane(world, settings=PlaneSettings(fence=TIMING))
+        self.keyspace, self.store_copy = self.parts.keyspace, self.parts.store_copy
         world.perform(Stall, self._stall)
-        self.processes = Processes(world, TIMING)
-        settings = PlaneSettings(fence=TIMING)
-        for name in SERVER_NAMES:
-            identity = f"system:server:{name}"
-            world.add(
-                name, lambda seat: SimServer(seat, settings), store="store", identity=identity
-            )
-        world.balance(SERVERS, SERVER_NAMES)
-        world.balance(CLIENT_SERVERS, SERVER_NAMES)
-        team: Callable[[Seat], ControllerRunner] = lambda seat: ControllerRunner(  # noqa: E731
-            controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES
+        build_plane(
+            self.parts,
+            (
+                store(*platform(quotas or {})),
+                process_tables(),
+                servers(),
+                controllers("controllers"),
+                person(OPERATOR_CELL, OperatorClient),
+            ),
         )
-        world.add("controllers", tap_component("", team), identity="system:controllers")
-        world.add(
-            OPERATOR_CELL,
-            lambda seat: OperatorClient(seat, ADMIN.name),
-            store="store",
-            identity=ADMIN,
-        )
-        self.store_copy = StoreCopy()
+        self.processes = self.parts.processes
         self.log = RunLog(self.store_copy)
         self.cues = Cues(self.log)
         self.log.marks["origin"] = world.origin_us // 1000
@@ -141,12 +119,9 @@ class ExamplePlane:
         self, name: str, *, scope: str = "", stall: tuple[int, Stall] | None = None
     ) -> Cell:
         """A scheduler in a cell of its own name; `stall` as in `SchedulerTap`."""
-        identity = f"system:scheduler:{name}"
-        make: Callable[[Seat], Scheduler] = lambda seat: Scheduler(  # noqa: E731
-            name, seat.rng, scope=scope, resync_ms=RESYNC_MS
+        return add_scheduler(
+            self.parts, name, name, is_observed=True, stall=stall, scope=scope, resync_ms=RESYNC_MS
         )
-        factory = tap_scheduler(name, tap_component(identity, make), stall)
-        return self.world.add(name, factory, identity=identity)
 
     def node(
         self,
@@ -170,20 +145,13 @@ class ExamplePlane:
             capacity={"cpu": cpu, "memory": "64Gi"},
             devices=devices,
         )
-        identity = f"system:node:{name}"
-        make: Callable[[Seat], Agent] = lambda seat: Agent(name, facts, seat.rng)  # noqa: E731
-        self.world.add(name, tap_component(identity, make), identity=identity)
+        add_node(self.parts, name, facts)
 
     def rival(self) -> None:
-        self.world.add(
-            RIVAL_CELL, lambda seat: RivalScheduler(seat, RIVAL), store="store", identity=RIVAL
-        )
+        person(RIVAL_CELL, RivalScheduler, RIVAL)(self.parts)
 
     def drainer(self) -> None:
-        name = "system:controller:drain"
-        self.world.add(
-            "drainer", lambda seat: DrainClient(seat, name), store="store", identity=name
-        )
+        person("drainer", DrainClient, "system:controller:drain")(self.parts)
 
     # Acts and faults -----------------------------------------------------------------------------
 
@@ -217,10 +185,13 @@ class ExamplePlane:
             self.world.fact(ExplanationGiven(about, now_ms, answer))
 
     def _keep(self, _cell: Cell, effect: ArchiveRecord) -> None:
+        made = effect.body
+        if not isinstance(made, DecisionRound):
+            unreachable(f"an archive of decisions was sent {made!r}")
         member = 0
-        for case in effect.body.cases:
+        for case in made.cases:
             for number, uid in enumerate(case.uids):
-                self._decisions[uid] = decision_of(effect.body, case, number, member + number)
+                self._decisions[uid] = decision_of(made, case, number, member + number)
             member += len(case.uids)
 
     def _stall(self, cell: Cell, effect: Stall) -> None:
@@ -239,22 +210,7 @@ class ExamplePlane:
 
     def ready(self, sentences: Sequence[Sentence]) -> None:
         """Add the checkers, sentences before invariants: their messages say more."""
-        records = tuple(self.keyspace.range("", keys.END).records)
-        store_copy = self.store_copy
-        store_copy.learn(records)
-        world = self.world
-        world.check(store_copy, self.log, SentenceChecks(self.log, sentences), self.cues)
-        if not self.has_invariants:
-            return
-        world.check(
-            LedgerTotals(store_copy),
-            LawfulTransitions(store_copy),
-            FieldOwnership(store_copy, status=True),
-            DisruptionBudgets(store_copy),
-        )
-        world.check(
-            OneCopy(store_copy, self.processes), ReleasedAfterStop(store_copy, self.processes)
-        )
-        world.check(
-            AcknowledgedWrites(store_copy, records), OperationsOnce(store_copy), FinalRecount()
-        )
+        laws.copied(self.parts)
+        self.world.check(self.log, SentenceChecks(self.log, sentences), self.cues)
+        if self.has_invariants:
+            build_plane(self.parts, (laws.commits, laws.processes, laws.acknowledgements))

@@ -22,10 +22,10 @@ from holdfast.commit.flow.seats import FlowControllers
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError
 from holdfast.model.machine import Answer, Answered, Ask, Asked, Started, Txn, Wake, Woken
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.requests import Patch, PatchType, RenewLease, Term
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Transaction
-from holdfast.observe.watch_events import Get
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker
 from holdfast.sim.plan import Fault
@@ -146,12 +146,11 @@ class Service:
         out: list[Any] = []
         match stimulus:
             case Asked(call=call, body=Get()):
-                return [Answer(call, None)]
+                return [Answer(call, GetResult(None, 0))]
             case Asked():
                 self._line.append(stimulus)
             case Answered(body=body):
-                failed = body if isinstance(body, HoldfastError) else None
-                out += [Answer(it.call, failed) for it in self._group]
+                out += [Answer(it.call, body) for it in self._group]
                 self._group = []
         if self._line and not self._group:
             self._group, self._line = self._line[:GROUP_MAX], self._line[GROUP_MAX:]
@@ -286,7 +285,7 @@ class PeriodicClient:
         return []
 
 
-class Plane:
+class OverloadPlane:
     """Builds the plane and schedules the stall of its store."""
 
     def __init__(

@@ -35,7 +35,7 @@ from holdfast.sim.scenarios.overload_plane import (
     STORM_S,
     TENANTS,
     WRITE,
-    Plane,
+    OverloadPlane,
     Sample,
     TenantDemand,
 )
@@ -77,7 +77,7 @@ def _share(samples: Sequence[Sample], outcome: str) -> float:
 class _Judge:
     """The sentences about one run."""
 
-    def __init__(self, plane: Plane) -> None:
+    def __init__(self, plane: OverloadPlane) -> None:
         self._plane, self._meter = plane, plane.meter
 
     def _within(
@@ -181,7 +181,7 @@ def _stalled(
 ) -> Scenario:
     def build(world: World) -> None:
         service_us = int(SERVICE_US / speed)
-        plane = Plane(world, service_us, store_us, is_peak_measured=has_peak)
+        plane = OverloadPlane(world, service_us, store_us, is_peak_measured=has_peak)
         plane.schedule_stall()
         judge = _Judge(plane)
         _check(world, plane, (*(judge.of_growth() if has_peak else ()), *judge.of_overload()))
@@ -190,7 +190,7 @@ def _stalled(
 
 
 def _build_growth(world: World) -> None:
-    plane = Plane(
+    plane = OverloadPlane(
         world, SERVICE_US // 2, GROWTH_STORE_US, warm_s=GROWTH_S, peak_clients=GROWTH_CLIENTS
     )
     _check(world, plane, _Judge(plane).of_growth())
@@ -200,13 +200,13 @@ def greedy_tenant(attribute: str, speed: float) -> Scenario:
     """The scenario of the greedy tenant, on a server at this speed."""
 
     def build(world: World) -> None:
-        plane = Plane(world, int(SERVICE_US / speed), STORE_US, demand_of=_greedy)
+        plane = OverloadPlane(world, int(SERVICE_US / speed), STORE_US, demand_of=_greedy)
         _check(world, plane, _Judge(plane).of_greed())
 
     return _scenario(attribute, build, GREED_END_S)
 
 
-def _check(world: World, plane: Plane, sentences: Sequence[Sentence]) -> None:
+def _check(world: World, plane: OverloadPlane, sentences: Sequence[Sentence]) -> None:
     store_copy = StoreCopy()
     story = RunLog(store_copy)
     world.check(store_copy, story, plane.meter)

@@ -12,24 +12,24 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.charging import is_active
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Pending, Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.lifecycle import State
+from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Bind
-from holdfast.observe.watch_events import Get
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.scenarios.asking import ExplanationGiven
 from holdfast.sim.scenarios.scheduler_taps import AnswerReceived, RequestSent
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.invariants import same, steps_of
-from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, StoreCopy
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.end_to_end.process_table import ProcessEnded, ProcessStarted
 
 # The facts that are logged beside the store's commits.
 _FACTS = (RequestSent, AnswerReceived, ProcessStarted, ProcessEnded, ExplanationGiven)
-_LEDGERS = "ledgers/node/"
 _QUOTAS = "ledgers/quota/"
 
 
@@ -130,8 +130,8 @@ class RunLog(Checker):
         self.marks: dict[str, int] = {}
         # Counters that the example reads from its machines at certain times.
         self.counts: dict[str, int] = {}
-        # The revisions of each node's ledger.
-        self.ledgers: dict[str, list[int]] = {}
+        # The revisions of each node.
+        self.node_revisions: dict[str, list[int]] = {}
         self._nodes: dict[str, NodeChanged] = {}
 
     def _add(self, world: World, what: Any, revision: int = 0) -> None:
@@ -145,11 +145,10 @@ class RunLog(Checker):
         for _, old, new in self.store_copy.changed("objects/replicas/"):
             if isinstance(new, Replica):
                 self._replica(world, commit.revision, old if same(old, new) else None, new)
-        for key, _, _ in self.store_copy.changed(_LEDGERS):
-            self.ledgers.setdefault(key.removeprefix(_LEDGERS), []).append(commit.revision)
         for _, _, new in self.store_copy.changed("objects/nodes/"):
             if new is None:
                 continue
+            self.node_revisions.setdefault(new.name, []).append(commit.revision)
             is_open = not (new.spec.cordoned or new.spec.drain is not None or new.spec.taints)
             change = NodeChanged(new.name, new.status.phase, is_open)
             if self._nodes.get(new.name) != change:
@@ -176,8 +175,8 @@ class RunLog(Checker):
     def _reservation(
         self, world: World, revision: int, old: Reservation | None, new: Reservation | None
     ) -> None:
-        was_held = old is not None and old.status.phase in ACTIVE
-        if old is None or not was_held or (new is not None and new.status.phase in ACTIVE):
+        was_held = old is not None and is_active(old)
+        if old is None or not was_held or (new is not None and is_active(new)):
             return
         reason = new.status.reason if new is not None else ""
         ended = ReservationEnded(old.name, old.spec.owner.name, reason, old.spec.deadline)

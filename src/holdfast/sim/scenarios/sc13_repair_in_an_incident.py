@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.correct.all_controllers import all_controllers
 from holdfast.correct.garbage.controller import ACTS_BURST, ACTS_PER_S
+from holdfast.model.charging import is_active
 from holdfast.model.kinds.event import Event
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
@@ -25,6 +25,7 @@ from holdfast.model.placement.fit import demand_of
 from holdfast.model.requests import Accepted, Create, HoldCapacity, Remove
 from holdfast.model.time import Instant, timestamp, wall_ms
 from holdfast.sim.cell import Seat
+from holdfast.sim.planes.initial_objects import apply_requests
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import strike
@@ -33,8 +34,6 @@ from holdfast.sim.scenarios.people import SteadyClient, workload_act
 from holdfast.sim.scenarios.run_log import Bound, LogEntry, ObjectRemoved, ReservationEnded, RunLog
 from holdfast.sim.scenarios.sentences import Sentence, demand, first
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE
-from holdfast.sim.worlds.authority.scenario import apply_requests
 from holdfast.sim.worlds.authority.scripted_clients import ObjectSnapshot
 
 LOST = ("node-a1", "node-a2", "node-b1", "node-b2")
@@ -93,7 +92,7 @@ class ReservationHolder(SteadyClient):
 
 
 def build(world: World) -> None:
-    plane = ExamplePlane(world, controllers=all_controllers)
+    plane = ExamplePlane(world)
     plane.scheduler("main")
     for name in (*LOST, *LEFT):
         # Zones of two nodes: the limit per zone does not apply to them.
@@ -112,10 +111,9 @@ def build(world: World) -> None:
 
 def _create_leaks(plane: ExamplePlane) -> None:
     """Objects from before: a workload with many children, and one with a finalizer."""
-    seed = plane.world.seed
     held = Workload(ObjectMeta(name=STUCK, namespace=TENANT, finalizers=(FOREIGN,)), spec=NOTHING)
     ghost = Workload(ObjectMeta(name=GHOST, namespace=TENANT), spec=NOTHING)
-    apply_requests(plane.keyspace, seed, [Create(held), Create(ghost)], "leaks")
+    apply_requests(plane.keyspace, plane.world.rng("leaks"), [Create(held), Create(ghost)])
     made = plane.stored(Workload, TENANT, GHOST)
     owner = OwnerReference(API_VERSION, "Workload", GHOST, made.metadata.uid)
     strays = [
@@ -124,7 +122,8 @@ def _create_leaks(plane: ExamplePlane) -> None:
         )
         for number in range(STRAYS)
     ]
-    apply_requests(plane.keyspace, seed, [*strays, Remove("workloads", TENANT, STUCK)], "strays")
+    left = [*strays, Remove("workloads", TENANT, STUCK)]
+    apply_requests(plane.keyspace, plane.world.rng("strays"), left)
 
 
 def _create_work(plane: ExamplePlane) -> None:
@@ -245,7 +244,7 @@ def _useful_objects_stay(log: RunLog) -> str:
     held = [
         it
         for it in log.store_copy.all("objects/reservations/")
-        if it.spec.owner.name == HELD_FOR and it.status.phase in ACTIVE
+        if it.spec.owner.name == HELD_FOR and is_active(it)
     ]
     demand(held, f"the reservation for {HELD_FOR} ended before its deadline")
     shared = log.store_copy.now.get(f"objects/secrets/{TENANT}/{SHARED}")

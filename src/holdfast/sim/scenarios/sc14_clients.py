@@ -1,8 +1,8 @@
 """The tenants of the retry storm: programs that send requests at a constant rate.
 
-Each intent goes through the production retry machine (`observe/retry`), as in `host/client`; only
-the sockets are simulated. Intents start by the clock, not when earlier ones have ended: users do
-not want less from a plane in trouble.
+Each intent goes through the operation machine (`observe/operation`), as in `host/client`; only the
+sockets are simulated. Intents start by the clock, not when earlier ones have ended: users do not
+want less from a plane in trouble.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from typing import Any
 from holdfast.commit.flow.overload import Overloaded
 from holdfast.model.errors import HoldfastError
 from holdfast.model.machine import Answered, Ask, Started, Wake, Woken
+from holdfast.model.operation_evidence import Evidence, evidence_in
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Patch, PatchType
 from holdfast.model.time import Instant
-from holdfast.observe.retry import (
-    DEFAULT_POLICY,
-    Budget,
+from holdfast.observe.operation import (
+    Begun,
     Failed,
     Finish,
     Looked,
     LookFailed,
     LookForOperation,
     Nature,
+    OperationMachine,
     Pause,
     Paused,
     Replied,
-    RequestAttempts,
-    RequestStarted,
     Send,
     Stimulus,
 )
-from holdfast.observe.watch_events import SERVERS, Get, GetResult
+from holdfast.observe.retry import DEFAULT_POLICY, Budget
+from holdfast.observe.watch_events import SERVERS
 from holdfast.sim.cell import Seat
 from holdfast.sim.scenarios.sc14_meter import StormMeter
 
@@ -46,10 +47,10 @@ _WAKE = "client"
 class _Intent:
     """One intent, from its first request to its end."""
 
-    __slots__ = ("attempts", "began_us", "is_looking", "request")
+    __slots__ = ("began_us", "is_looking", "operation", "request")
 
-    def __init__(self, attempts: RequestAttempts, request: Patch | Get, began_us: int) -> None:
-        self.attempts, self.request, self.began_us = attempts, request, began_us
+    def __init__(self, operation: OperationMachine, request: Patch | Get, began_us: int) -> None:
+        self.operation, self.request, self.began_us = operation, request, began_us
         self.is_looking = False
 
 
@@ -115,12 +116,12 @@ class TenantClient:
             request = Patch(
                 "workloads", self._tenant, name, PatchType.MERGE, body, operation=operation
             )
-        attempts = RequestAttempts(DEFAULT_POLICY, nature, self._rng, self._budget)
+        machine = OperationMachine(DEFAULT_POLICY, nature, self._rng, self._budget)
         self._meter.begin_intent()
-        self._go_on(_Intent(attempts, request, self._meter.now_us), RequestStarted(), now, out)
+        self._go_on(_Intent(machine, request, self._meter.now_us), Begun(), now, out)
 
     def _go_on(self, intent: _Intent, stimulus: Stimulus, now: Instant, out: list[Any]) -> None:
-        effect = intent.attempts.step(stimulus, now)
+        effect = intent.operation.step(stimulus, now.monotonic_ms)
         match effect:
             case Send(timeout_ms=timeout_ms) | LookForOperation(timeout_ms=timeout_ms):
                 intent.is_looking = isinstance(effect, LookForOperation)
@@ -145,18 +146,17 @@ def _request(intent: _Intent) -> Patch | Get:
 
 
 def _retry_stimulus(intent: _Intent, body: Any) -> Stimulus:
-    """What an answer means to the retry machine, as in `host/client/retrying`."""
+    """What an answer means to the operation machine, as in `host/client/retrying`."""
     after_ms = 1_000 * body.retry_after_s if isinstance(body, Overloaded) else 0
     if intent.is_looking:
         if isinstance(body, HoldfastError):
             return LookFailed(body, after_ms)
-        return Looked(body if _contains_operation(intent.request, body) else None)
-    if isinstance(body, Refusal):
-        body = body.error()
-    return Failed(body, after_ms) if isinstance(body, HoldfastError) else Replied(body)
+        return Looked(_evidence(intent.request, body), body)
+    is_error = isinstance(body, HoldfastError | Refusal)
+    return Failed(body, after_ms) if is_error else Replied(body)
 
 
-def _contains_operation(request: Patch | Get, found: Any) -> bool:
-    if not isinstance(found, GetResult) or found.object is None or not isinstance(request, Patch):
-        return False
-    return any(it.id == request.operation for it in found.object.metadata.operations)
+def _evidence(request: Patch | Get, found: Any) -> Evidence:
+    if not isinstance(found, GetResult) or not isinstance(request, Patch):
+        return Evidence.ABSENT
+    return evidence_in(request, found.object)

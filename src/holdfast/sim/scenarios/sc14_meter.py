@@ -13,10 +13,11 @@ from typing import Any
 from holdfast.commit.flow.overload import Overloaded
 from holdfast.model.errors import HoldfastError, OutcomeUnknown
 from holdfast.model.heartbeat import HeartbeatQuery, Renew, Renewed
-from holdfast.model.machine import Answered, Ask, Machine, Open
+from holdfast.model.machine import Answered, AnyMachine, Ask, Open
+from holdfast.model.read_requests import Get
 from holdfast.model.requests import AcquireLease, RenewLease
 from holdfast.model.time import Instant
-from holdfast.observe.watch_events import Follow, Get
+from holdfast.observe.watch_events import Follow
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker
 from holdfast.sim.world import World
@@ -82,7 +83,8 @@ class StormMeter(Checker):
         second = sent_us // SECOND_US
         self.outcomes[kind, _outcome(body), second] += 1
         self.took_ms.setdefault((kind, second), []).append((self.now_us - sent_us) // 1_000)
-        if kind == RENEWAL and isinstance(body, Renewed) and body.acknowledges(ask.body):
+        renew = ask.body
+        if isinstance(renew, Renew) and isinstance(body, Renewed) and body.acknowledges(renew):
             self.acknowledged_us[who] = self.now_us
 
     # Intents of tenants --------------------------------------------------------------------------
@@ -174,7 +176,9 @@ class CountedMachine:
 
     __slots__ = ("_asked", "_is_tenant", "_meter", "_who", "machine")
 
-    def __init__(self, who: str, machine: Machine, meter: StormMeter, *, is_tenant: bool) -> None:
+    def __init__(
+        self, who: str, machine: AnyMachine, meter: StormMeter, *, is_tenant: bool
+    ) -> None:
         self.machine = machine
         self._who, self._meter, self._is_tenant = who, meter, is_tenant
         self._asked: dict[int, tuple[str, Ask, int]] = {}
@@ -191,13 +195,13 @@ class CountedMachine:
                 kind = TENANT if self._is_tenant else _kind(effect.body)
                 self._asked[effect.call] = (kind, effect, self._meter.now_us)
                 self._meter.count_request(kind)
-            elif type(effect) is Open:
+            elif type(effect) is Open and isinstance(effect.body, Follow):
                 self._meter.count_stream(self._who, effect.body)
         return effects
 
 
 def count_requests(
-    make: Callable[[Seat], Machine], meter: StormMeter, *, is_tenant: bool = False
+    make: Callable[[Seat], AnyMachine], meter: StormMeter, *, is_tenant: bool = False
 ) -> Callable[[Seat], CountedMachine]:
     """A factory of machines whose requests are counted."""
     return lambda seat: CountedMachine(seat.name, make(seat), meter, is_tenant=is_tenant)

@@ -17,9 +17,8 @@ from holdfast.agent.node_facts import NodeFacts
 from holdfast.commit.context import PlaneSettings
 from holdfast.commit.flow.guarded_server import GuardedServer
 from holdfast.commit.flow.seats import FlowControllers
-from holdfast.correct.all_controllers import core_controllers
+from holdfast.correct.all_controllers import all_controllers
 from holdfast.correct.controller_runner import ControllerRunner
-from holdfast.model import keys
 from holdfast.model.access.identity import Identity
 from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.node import NodePhase
@@ -30,22 +29,19 @@ from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.machine import Answer, Answered, Asked, Changed, Opened, Push, Range, Txn
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.observe.retry import Budget
-from holdfast.observe.watch_events import SERVERS
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Fault
+from holdfast.sim.planes import laws
+from holdfast.sim.planes.components import process_tables, servers, store
+from holdfast.sim.planes.simulated_plane import TWO_SERVERS, SimulatedPlane, build_plane
 from holdfast.sim.scenarios.run_log import RunLog
 from holdfast.sim.scenarios.sc14_clients import TenantClient
 from holdfast.sim.scenarios.sc14_meter import CountedMachine, StormMeter, count_requests
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
-from holdfast.sim.worlds.authority.scenario import create_objects
-from holdfast.sim.worlds.authority.scripted_clients import StateFact
-from holdfast.sim.worlds.end_to_end.process_table import Processes
 from holdfast.sim.worlds.end_to_end.servers import SimServer
-from holdfast.store.memory import Keyspace
 
-SERVER_NAMES = ("server-1", "server-2")
+SERVER_NAMES = TWO_SERVERS.servers
 AGENTS_PER_TENANT = 500
 WORK = "fleet"
 ZONES = "abc"
@@ -81,10 +77,15 @@ class StormSize(msgspec.Struct, frozen=True):
     ten times that cost the store can serve renewals and leases, but not everything else. On a
     small plane, the load that does not depend on its size, such as the leases of controllers, is a
     larger share.
+
+    `served_min` is the share of the tenants' requests that are served before the storm. The least
+    patience of flow control is a quarter of a second: 250 service times of a usual machine, and
+    five of one that is fifty times slower, where a chance meeting of requests is refused at times.
     """
 
     agents: int
     store_us: int
+    served_min: float = 0.999
 
     @property
     def slower(self) -> float:
@@ -128,6 +129,10 @@ def _budget(size: StormSize) -> Budget:
     return budget
 
 
+def _guarded(seat: Seat, settings: PlaneSettings) -> GuardedServer:
+    return GuardedServer(SimServer(seat, settings, confirms=False), FlowControllers(seat.rng))
+
+
 class Storm:
     """Builds the plane, and schedules its faults."""
 
@@ -135,36 +140,20 @@ class Storm:
         """Its owner gives `books`, `story` and `meter` to the world as checkers, in this order."""
         self.world, self.size = world, size
         self.meter = StormMeter(world)
-        self.store_copy = StoreCopy()
+        plane = SimulatedPlane(world, settings=PlaneSettings(fence=TIMING))
+        self.keyspace, self.store_copy = plane.keyspace, plane.store_copy
         self.log = RunLog(self.store_copy)
-        self.keyspace = Keyspace()
-        create_objects(self.keyspace, world.seed, _objects(size))
-        world.add_store(keyspace=self.keyspace)
-        world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
-        self.processes = Processes(world, TIMING)
-        self._servers()
+        build_plane(plane, (store(*_objects(size)), process_tables(), servers(_guarded)))
         self._components()
         self._tenants()
         self._agents()
         self._schedule_faults()
-        self.store_copy.learn(tuple(self.keyspace.range("", keys.END).records))
-
-    def _servers(self) -> None:
-        settings = PlaneSettings(fence=TIMING)
-
-        def make(seat: Seat) -> GuardedServer:
-            return GuardedServer(
-                SimServer(seat, settings, confirms=False), FlowControllers(seat.rng)
-            )
-
-        for name in SERVER_NAMES:
-            self.world.add(name, make, store="store", identity=f"system:server:{name}")
-        self.world.balance(SERVERS, SERVER_NAMES)
+        self.store_copy.learn(laws.first_records(plane))
 
     def _components(self) -> None:
         def runner(seat: Seat) -> ControllerRunner:
             return ControllerRunner(
-                core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES
+                all_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES
             )
 
         def scheduler(seat: Seat) -> Scheduler:

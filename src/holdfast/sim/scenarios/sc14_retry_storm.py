@@ -42,6 +42,8 @@ from holdfast.sim.world import World
 FIRST_ROUND_S = RENEW_S
 WITHIN_S = 60
 AT_ONCE_US = 10_000
+# An intent that begins this long before the storm is done when it comes, also after a refusal.
+SETTLED_S = 7
 # An overload affects tenants when the median latency grows by this factor, or requests are refused.
 OVERLOAD_FACTOR = 4
 
@@ -76,11 +78,14 @@ def _about_precedence(storm: Storm) -> tuple[Sentence, ...]:
     def normal(log: RunLog) -> str:
         served = meter.share(TENANT, SERVED, CALM_S, SLOW_S)
         renewed = meter.share(RENEWAL, SERVED, CALM_S, SLOW_S)
-        demand(served >= 0.999, f"only {served:.2%} of the tenants' requests are served")
+        least = storm.size.served_min
+        demand(served >= least, f"only {served:.2%} of the tenants' requests are served")
+        intents = meter.intent_success_share(CALM_S, SLOW_S - SETTLED_S)
+        demand(intents >= 0.999, f"only {intents:.2%} of the tenants' intents succeed")
         demand(renewed >= 0.999, f"only {renewed:.2%} of the renewals are served")
         rate = meter.offered_per_s(CALM_S, SLOW_S)
         p99 = meter.intent_latency_ms(0.99, CALM_S, SLOW_S)
-        return f"{rate:.0f} requests/s, all served, 99 % of intents within {p99} ms"
+        return f"{rate:.0f} requests/s, {served:.1%} served, 99 % of intents within {p99} ms"
 
     def leases(log: RunLog) -> str:
         worst = min(
@@ -99,7 +104,7 @@ def _about_precedence(storm: Storm) -> tuple[Sentence, ...]:
         return f"all renewals and leases, 99 % within {p99} ms; of tenants {tenants} {usual_ms}"
 
     return (
-        Sentence("sc14.normal", "Before the storm, every request is served.", normal),
+        Sentence("sc14.normal", "Before the storm, every intent succeeds.", normal),
         Sentence("sc14.leases", "While the store is slow, renewals and leases come first.", leases),
     )
 
@@ -217,4 +222,4 @@ def _build(world: World, size: StormSize) -> None:
 
 
 SCENARIO = _scenario("SCENARIO", StormSize(5_000, store_us=120))
-SMALL = _scenario("SMALL", StormSize(100, store_us=92))
+SMALL = _scenario("SMALL", StormSize(100, store_us=84, served_min=0.99))

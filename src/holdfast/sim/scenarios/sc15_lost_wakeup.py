@@ -15,9 +15,9 @@ from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.example_plane import RESYNC_MS, ExamplePlane
 from holdfast.sim.scenarios.people import workload_act
 from holdfast.sim.scenarios.run_log import NodeChanged, RunLog, StateChanged
-from holdfast.sim.scenarios.scheduler_taps import SchedulerTap
 from holdfast.sim.scenarios.sentences import Sentence, demand
 from holdfast.sim.world import World
+from holdfast.sim.worlds.end_to_end.component_taps import ComponentTap
 
 DELIVERED_AT_MS, DROPPED_AT_MS = 15_000, 75_000
 # The work that cannot be placed is created this long before the quota and the node are free.
@@ -78,7 +78,7 @@ def _drop_events(plane: ExamplePlane) -> None:
 def _read_counter(when: str, log: RunLog) -> Callable[[World], None]:
     def note(world: World) -> None:
         machine = world.cells["main"].machine
-        if isinstance(machine, SchedulerTap):
+        if isinstance(machine, ComponentTap):
             log.counts[when] = machine.missed
 
     return note

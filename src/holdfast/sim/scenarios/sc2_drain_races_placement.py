@@ -77,17 +77,18 @@ def _is_refused_with_reason(log: RunLog) -> str:
 
 def _names_revisions(log: RunLog) -> str:
     asked, refusal = _refusal(log)
-    rested, now = (refusal.details.get(it, "") for it in ("snapshotRevision", "nodeRevision"))
-    seen = asked.what.request.snapshot_revision
+    rested, now = (refusal.details.get(it, "") for it in ("observedNodeRevision", "nodeRevision"))
+    seen = asked.what.request.node_revision
+    demand(seen, "the bind does not say which revision of the node the proposal used")
     demand(rested == str(seen), f"the proposal used {seen}, the refusal says {rested or 'nothing'}")
     demand(now.isdigit(), f"the refusal has no node revision: {refusal.details}")
-    known = log.ledgers.get(NODE, [])
-    demand(int(now) in known, f"{now} is not a revision of the node's ledger: {known}")
+    known = log.node_revisions.get(NODE, [])
+    demand(seen in known and int(now) in known, f"{seen} or {now} is no revision of it: {known}")
     drained = _drain_entry(log).revision
     demand(
         int(now) >= drained > seen, f"seen at {seen}, drained at {drained}, the refusal names {now}"
     )
-    return f"the proposal used revision {rested}, the node is at {now}"
+    return f"the proposal used revision {rested} of the node, which is at {now}"
 
 
 def _lands_elsewhere(log: RunLog) -> str:

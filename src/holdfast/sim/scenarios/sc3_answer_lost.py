@@ -12,8 +12,8 @@ from holdfast.model.errors import OutcomeUnknown
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.lifecycle import Stage as Progress
 from holdfast.model.lifecycle import State
+from holdfast.model.read_requests import GetResult
 from holdfast.model.requests import Bind
-from holdfast.observe.watch_events import GetResult
 from holdfast.propose.feasibility.outcome import SCHEDULING_RETRYING
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario

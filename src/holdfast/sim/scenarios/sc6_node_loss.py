@@ -2,14 +2,20 @@
 
 Five nodes fall silent at once, each with two exclusive replicas and one of policy keep: one died,
 one is cut off, one has a hung agent, one comes back a second before its fence and one a second
-after. In another zone three of five nodes are silent, which is more than the disruption limit
-allows to mark.
+after. In another zone three of five nodes are silent for half a minute, which is more than the
+disruption limit allows to mark. A third zone falls silent as a whole and stays so: it is given up,
+and its work is replaced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
+import msgspec
+
+from holdfast.correct.nodes.disruption_limits import zone_wait_ms
+from holdfast.model.heartbeat import ZONE_SILENCE_MAX_MS
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
@@ -17,7 +23,13 @@ from holdfast.sim.plan import Fault
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import prompt
-from holdfast.sim.scenarios.example_plane import OPERATOR_CELL, TIMING, ExamplePlane
+from holdfast.sim.scenarios.example_plane import (
+    OPERATOR_CELL,
+    SERVER_NAMES,
+    SUSPECT_MS,
+    TIMING,
+    ExamplePlane,
+)
 from holdfast.sim.scenarios.people import workload_act
 from holdfast.sim.scenarios.run_log import Bound, LogEntry, NodeChanged, RunLog, StateChanged
 from holdfast.sim.scenarios.sentences import Sentence, demand
@@ -35,13 +47,21 @@ SPARES = ("node-spare-1", "node-spare-2")
 # A zone of its own, of which three fifths fall silent.
 LIMITED = tuple(f"node-braked-{number}" for number in range(5))
 SILENT = LIMITED[:3]
+# The zone that is lost has as many nodes as the variant of the example says.
+LOST, LOST_SPARE = "node-lost-", "node-saved-"
 EXCLUSIVE, KEPT, STEADY, NEW = "fraud-batch", "risk-keeper", "billing-api", "newcomer"
+STRANDED = "search-index"
 STRUCK_AT_MS, END_MS = 32_000, 160_000
+# Shorter than the two servers together hold a silent zone back.
+LIMITED_FOR_MS = 28_000
+HOLD_MS = zone_wait_ms(ZONE_SILENCE_MAX_MS, len(SERVER_NAMES))
+# Looks of the controllers, the way of a bind, and the start.
+SLACK_MS = 15_000
 SECOND_MS = 1_000
 _MARKED = (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)
 
 
-def build(world: World) -> None:
+def build(world: World, lost: int = 3) -> None:
     plane = ExamplePlane(world)
     plane.scheduler("main")
     for name in VICTIMS:
@@ -51,7 +71,14 @@ def build(world: World) -> None:
         plane.node(name, zone=name, cpu="8", gpus=5)
     for name in LIMITED:
         plane.node(name, zone="braked", pool="braked", cpu="2")
+    for number in range(lost):
+        plane.node(f"{LOST}{number}", zone="lost", pool="lost", cpu="1")
+        plane.fault(STRUCK_AT_MS, "partition", f"{LOST}{number}", peer="*", for_ms=END_MS)
+        plane.node(f"{LOST_SPARE}{number}", zone="saved", pool="lost", cpu="1")
+        plane.act(8_000, {"do": "cordon", "node": f"{LOST_SPARE}{number}"})
+        plane.act(26_000, {"do": "uncordon", "node": f"{LOST_SPARE}{number}"})
     _create_work(plane)
+    plane.act(11_000, workload_act(STRANDED, "search", replicas=lost, pool="lost"))
     _silence_nodes(plane)
     plane.ready(SENTENCES)
 
@@ -73,7 +100,7 @@ def _silence_nodes(plane: ExamplePlane) -> None:
     plane.fault(STRUCK_AT_MS, "partition", CUT, peer="*", for_ms=away_ms)
     plane.fault(STRUCK_AT_MS, "pause", HUNG, for_ms=away_ms)
     for name in SILENT:
-        plane.fault(STRUCK_AT_MS, "partition", name, peer="*", for_ms=away_ms)
+        plane.fault(STRUCK_AT_MS, "partition", name, peer="*", for_ms=LIMITED_FOR_MS)
     # An agent that resumes renews at once; after a cut it takes a while until it retries.
     plane.fault(STRUCK_AT_MS, "pause", EARLY, for_ms=away_ms)
     plane.cue(
@@ -291,6 +318,28 @@ def _zone_limit_holds(log: RunLog) -> str:
     return f"{len(SILENT)} of {len(LIMITED)} were Suspect, none was marked, nothing was replaced"
 
 
+def _zone_given_up(log: RunLog) -> str:
+    stranded = log.all(Bound, lambda it: it.node.startswith(LOST))
+    demand(stranded, "no work was in the zone that was lost")
+    after: list[int] = []
+    for entry in stranded:
+        old = entry.what.replica
+        marked_ms = _when(log, entry.what.node, NodePhase.UNKNOWN)
+        demand(marked_ms is not None, f"{entry.what.node} was never marked")
+        held_ms = (marked_ms or 0) - STRUCK_AT_MS
+        demand(held_ms >= HOLD_MS, f"{entry.what.node} was marked after {held_ms} ms")
+        new = _successors(log, old)
+        demand(len(new) == 1, f"{old.name} was replaced {len(new)} times")
+        is_elsewhere = new[0].what.node.startswith(LOST_SPARE)
+        demand(is_elsewhere, f"{old.name} went to {new[0].what.node}")
+        fenced_ms = _fenced_ms(log, entry.what.node)
+        demand(fenced_ms <= new[0].at_ms, f"{old.name} was replaced before the fence")
+        after.append(new[0].at_ms - STRUCK_AT_MS)
+    most_ms = SUSPECT_MS + HOLD_MS + TIMING.fence_after_ms + SLACK_MS
+    demand(max(after) <= most_ms, f"the last was replaced after {max(after)} ms")
+    return f"{len(after)} replicas were replaced within {max(after)} ms of the silence"
+
+
 _ENDS = (State.UNKNOWN, State.STOPPING, State.FAILED, State.RELEASED)
 
 SENTENCES = (
@@ -318,7 +367,15 @@ SENTENCES = (
         _early_or_fenced,
     ),
     Sentence(
-        "sc6.brake", "With 60 % of a zone silent, no node of it is marked.", _zone_limit_holds
+        "sc6.brake",
+        "With 60 % of a zone silent for a while, no node of it is marked.",
+        _zone_limit_holds,
+    ),
+    Sentence(
+        "sc6.given-up",
+        "A zone that stays silent is held back for its wait and then given up; its work is "
+        "replaced once.",
+        _zone_given_up,
     ),
 )
 
@@ -327,4 +384,11 @@ SCENARIO = Scenario(
     build=build,
     faults_ms=END_MS,
     settle_ms=10_000,
+)
+
+# A larger zone.
+TEN = msgspec.structs.replace(
+    SCENARIO,
+    name="holdfast.sim.scenarios.sc6_node_loss:TEN",
+    build=partial(build, lost=10),
 )

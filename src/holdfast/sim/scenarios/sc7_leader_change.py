@@ -12,10 +12,10 @@ import msgspec
 
 from holdfast.commit.record_encoding import Epoch
 from holdfast.model import keys
+from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, Bind
 from holdfast.model.transaction import Put, Transaction
-from holdfast.observe.watch_events import Get
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.example_plane import ExamplePlane

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.machine import Answered, Ask, Machine
+from holdfast.model.machine import Answered, AnyMachine, Ask
+from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, Bind
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
-from holdfast.observe.watch_events import Get
 from holdfast.sim.cell import Seat
 from holdfast.sim.worlds.authority.scripted_clients import StateFact
 
@@ -56,7 +56,9 @@ class SchedulerTap:
     before the others, which it sends when it resumes.
     """
 
-    def __init__(self, who: str, machine: Machine, stall: tuple[int, Stall] | None = None) -> None:
+    def __init__(
+        self, who: str, machine: AnyMachine, stall: tuple[int, Stall] | None = None
+    ) -> None:
         self.who, self.machine = who, machine
         self._stall = stall
         self._asked: dict[int, Ask] = {}
@@ -101,7 +103,7 @@ class SchedulerTap:
 
 
 def tap_scheduler(
-    who: str, make: Callable[[Seat], Machine], stall: tuple[int, Stall] | None = None
+    who: str, make: Callable[[Seat], AnyMachine], stall: tuple[int, Stall] | None = None
 ) -> Callable[[Seat], SchedulerTap]:
     """A factory of tapped schedulers."""
     return lambda seat: SchedulerTap(who, make(seat), stall)

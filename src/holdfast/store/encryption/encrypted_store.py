@@ -25,17 +25,20 @@ from holdfast.model.kinds.secret import Secret
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.transaction import (
     ABSENT,
+    Batch,
     Change,
     Compare,
     CompareFailed,
     Delete,
+    Fate,
     Outcome,
+    Page,
     Put,
     Record,
     Transaction,
     Write,
 )
-from holdfast.store.contract import RANGE_LIMIT_MAX, Batch, Fate, Page, Store, check
+from holdfast.store.contract import RANGE_LIMIT_MAX, Store, check
 from holdfast.store.encryption.keyring import Keyring
 
 # What is encrypted: all Secrets, and the record that proves to a server that it has the right key.

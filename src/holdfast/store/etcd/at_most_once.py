@@ -17,8 +17,16 @@ import secrets
 import time
 
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
-from holdfast.model.transaction import ABSENT, Committed, Outcome, Transaction
-from holdfast.store.contract import Fate, Forgotten, NotApplied, TokenApplied
+from holdfast.model.transaction import (
+    ABSENT,
+    Committed,
+    Fate,
+    Forgotten,
+    NotApplied,
+    Outcome,
+    TokenApplied,
+    Transaction,
+)
 from holdfast.store.etcd import codec
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.cluster import Cluster

@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.model.errors import Expired, Unavailable
-from holdfast.model.transaction import Record
-from holdfast.store.contract import Page
+from holdfast.model.transaction import Page, Record
 from holdfast.store.etcd import codec
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.cluster import Cluster

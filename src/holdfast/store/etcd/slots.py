@@ -15,8 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.model.errors import HoldfastError, Invalid, OutcomeUnknown, Unavailable
-from holdfast.model.transaction import ABSENT
-from holdfast.store.contract import Fate, Forgotten, NotApplied, TokenApplied
+from holdfast.model.transaction import ABSENT, Fate, Forgotten, NotApplied, TokenApplied
 from holdfast.store.etcd import codec
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.cluster import Cluster

@@ -10,16 +10,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from holdfast.model.errors import Expired, HoldfastError, Invalid, OutcomeUnknown, Unavailable
-from holdfast.model.transaction import Outcome, Transaction
-from holdfast.store.contract import (
-    BOOKMARK_EVERY_S,
-    RANGE_LIMIT_MAX,
-    Batch,
-    Fate,
-    Page,
-    Space,
-    check,
-)
+from holdfast.model.transaction import Batch, Fate, Outcome, Page, Transaction
+from holdfast.store.contract import BOOKMARK_EVERY_S, RANGE_LIMIT_MAX, Space, check
 from holdfast.store.etcd import codec
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.at_most_once import AtMostOnce

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from holdfast.model.errors import invariant
-from holdfast.store.contract import Batch
+from holdfast.model.transaction import Batch
 
 # How far a reader may be behind before its stream is closed.
 BUFFER_CHANGES_MAX = 1_000

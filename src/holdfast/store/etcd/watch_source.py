@@ -25,8 +25,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.errors import Expired, Forbidden, HoldfastError, OutcomeUnknown, Unavailable
-from holdfast.model.transaction import ABSENT, Change
-from holdfast.store.contract import Batch
+from holdfast.model.transaction import ABSENT, Batch, Change
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.cluster import Cluster
 from holdfast.store.etcd.error_meaning import ErrorMeaning

@@ -15,6 +15,7 @@ import apsw
 import msgspec
 
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
+from holdfast.store.folder_sync import sync_folder
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.database_files import (
     FileLock,
@@ -25,7 +26,6 @@ from holdfast.store.sqlite.database_files import (
     make_private,
     shm_of,
     sync_file,
-    sync_folder,
     wal_of,
 )
 from holdfast.store.sqlite.loading import load

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from holdfast.model.transaction import ABSENT, Change, Record
-from holdfast.store.contract import Batch
+from holdfast.model.transaction import ABSENT, Batch, Change, Record
 from holdfast.store.local_watches import BATCH_CHANGES_MAX
 from holdfast.store.mvcc import EntryPage, KeyStep, VersionIndex
 from holdfast.store.sqlite.rows import Pointer, row_id
@@ -107,7 +106,7 @@ def record(pointer: Pointer, value: bytes) -> Record:
     return Record(pointer.key, value, pointer.created, pointer.modified)
 
 
-class View:
+class CommittedState:
     """The committed state. Every method may be called from any thread."""
 
     def __init__(self, index: VersionIndex[Pointer], *, cache_bytes_max: int) -> None:

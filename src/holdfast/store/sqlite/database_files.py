@@ -92,15 +92,6 @@ class FileLock:
             self._fd = -1
 
 
-def sync_folder(folder: Path) -> None:
-    """Make new and renamed files in a folder survive a power loss."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def sync_file(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:

@@ -17,17 +17,25 @@ from typing import Any, ClassVar, Self
 import apsw
 
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable, invariant
-from holdfast.model.transaction import Committed, CompareFailed, Outcome
-from holdfast.store.contract import Fate, Forgotten, NotApplied, TokenApplied, TransactionToken
+from holdfast.model.transaction import (
+    Committed,
+    CompareFailed,
+    Fate,
+    Forgotten,
+    NotApplied,
+    Outcome,
+    TokenApplied,
+)
+from holdfast.store.contract import TransactionToken
+from holdfast.store.folder_sync import sync_folder
 from holdfast.store.sqlite import schema
-from holdfast.store.sqlite.committed import CACHE_BYTES_MAX, View, record
+from holdfast.store.sqlite.committed import CACHE_BYTES_MAX, CommittedState, record
 from holdfast.store.sqlite.database_files import (
     CORRUPT,
     FileLock,
     check_header,
     corrupt,
     make_private,
-    sync_folder,
 )
 from holdfast.store.sqlite.loading import Loaded, load
 from holdfast.store.sqlite.operation_tokens import TokenBook
@@ -62,7 +70,7 @@ class SqliteEngine:
         self.connection = connection
         self._wal_pages = 0
         self._compacted = loaded.meta.compacted
-        self.view = View(loaded.index, cache_bytes_max=cache_bytes_max)
+        self.view = CommittedState(loaded.index, cache_bytes_max=cache_bytes_max)
         self.view.compact(self._compacted)
         self.tokens = TokenBook(loaded.meta.session + 1, loaded.meta.forgotten, clock)
         connection.set_wal_hook(self._note_wal_pages)

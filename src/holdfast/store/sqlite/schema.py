@@ -14,6 +14,7 @@ from types import MappingProxyType
 import apsw
 
 from holdfast.model.errors import Unavailable, invariant
+from holdfast.store.folder_sync import sync_folder
 from holdfast.store.sqlite.database_files import (
     APPLICATION_ID,
     check_format,
@@ -21,7 +22,6 @@ from holdfast.store.sqlite.database_files import (
     make_private,
     shm_of,
     sync_file,
-    sync_folder,
     wal_of,
 )
 

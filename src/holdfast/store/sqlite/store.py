@@ -15,19 +15,21 @@ from pathlib import Path
 import apsw
 
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
-from holdfast.model.transaction import Committed, CompareFailed, Outcome, Put, Transaction
-from holdfast.store import contract
-from holdfast.store.contract import (
-    BOOKMARK_EVERY_S,
-    RANGE_LIMIT_MAX,
+from holdfast.model.transaction import (
     Batch,
+    Committed,
+    CompareFailed,
     Fate,
     Forgotten,
     NotApplied,
+    Outcome,
     Page,
+    Put,
     TokenApplied,
-    check,
+    Transaction,
 )
+from holdfast.store import contract
+from holdfast.store.contract import BOOKMARK_EVERY_S, RANGE_LIMIT_MAX, check
 from holdfast.store.local_watches import LocalWatchHub
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.committed import CACHE_BYTES_MAX, record

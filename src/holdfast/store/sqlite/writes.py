@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.model.errors import HoldfastError
-from holdfast.model.transaction import ABSENT, Change, Outcome, Put, Transaction
-from holdfast.store.contract import Fate, TransactionToken
+from holdfast.model.transaction import ABSENT, Change, Fate, Outcome, Put, Transaction
+from holdfast.store.contract import TransactionToken
 from holdfast.store.mvcc import KeyStep
 from holdfast.store.sqlite.committed import Steps, change
 from holdfast.store.sqlite.rows import Pointer, checksum, row_id

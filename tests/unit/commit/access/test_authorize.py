@@ -8,16 +8,17 @@ import pytest
 
 from holdfast.commit.access.authorize import identity_refusal, verb_refusal
 from holdfast.commit.context import Context
-from holdfast.commit.draft import CommitGroup, Draft, View
+from holdfast.commit.draft import CommitGroup, Draft, SeenRecords
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import ADMINS, AUDITORS, OPERATORS, Identity
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import Cause
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
-from holdfast.model.registry import KINDS, SYSTEM_NAMESPACE, Kind, kind_of_plural
+from holdfast.model.registry import KINDS, SYSTEM_NAMESPACE, kind_of_plural
 from holdfast.model.requests import BindTogether, Create, Evict, Patch, PatchType, Remove, Update
 from holdfast.model.time import Instant
 from tests.plane import ADMIN, NODES, SCHEDULER, Plane, accepted, bind, refused, target, template
@@ -47,7 +48,7 @@ def context(identity: Identity) -> Context:
 
 def bare() -> Draft:
     """A draft of a plane without roles and bindings."""
-    view = View()
+    view = SeenRecords()
     for namespace in NAMESPACES:
         view.learn(keys.access_ledger(namespace), None)
     return Draft(CommitGroup(view))
@@ -163,7 +164,8 @@ def test_an_agent_sees_little_and_writes_the_status_of_what_is_its_own(kind: Kin
     agent = who.agent("node-a")
     seen = kind.plural in ("nodes", "replicas", "priorityclasses", "regions")
     for verb in READ:
-        given = kind.plural == "secrets" and verb == "get"
+        # Of these an agent sees those that its work needs.
+        given = kind.plural in ("secrets", "reservations") and verb == "get"
         assert may(agent, verb, kind, where(kind)) == (seen or given)
     for verb in WRITE:
         assert not may(agent, verb, kind, where(kind))

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from holdfast.commit.flow import rates
-from holdfast.commit.flow.flow_counts import OTHERS
 from holdfast.commit.flow.rates import BUDGETS, ExhaustedBudgets, request_tenant
 from holdfast.model.kinds.reservation import Claim
 from holdfast.model.kinds.tenant import ObjectCaps
 from holdfast.model.kinds.workload import Disruption
 from holdfast.model.lifecycle import Cause
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.pulse import OTHERS
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import BindTogether, Create, Patch, PatchType
 from tests.furnished import ANN, DRAINS, Furnished

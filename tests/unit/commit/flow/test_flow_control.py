@@ -16,10 +16,11 @@ from holdfast.commit.flow.flow_control import (
     RequestState,
     Seats,
 )
-from holdfast.commit.flow.flow_counts import OTHERS, TENANTS_COUNTED_MAX
+from holdfast.commit.flow.flow_counts import TENANTS_COUNTED_MAX
 from holdfast.commit.flow.overload import RejectionReason
 from holdfast.commit.flow.request_classes import Flow, RequestClass
 from holdfast.commit.flow.seats import FlowControllers, FlowControlSettings
+from holdfast.model.pulse import OTHERS
 
 LIFELINE = Flow(RequestClass.LIFELINE, "agents", "n1")
 SYSTEM = Flow(RequestClass.SYSTEM, "schedulers", "main")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.commit.context import Context
-from holdfast.commit.draft import CommitGroup, Draft, View
+from holdfast.commit.draft import CommitGroup, Draft, SeenRecords
 from holdfast.commit.ledgers.charges import (
     allowance_refusal,
     charge_tenant,
@@ -125,13 +125,13 @@ def test_work_from_before_a_grant_does_not_make_the_grant_larger() -> None:
 
 def test_a_tenant_without_a_quota_stands_alone_under_a_name_that_no_cohort_can_have() -> None:
     it = Furnished()
-    group = CommitGroup(View())
+    group = CommitGroup(SeenRecords())
     for record in it.plane.store.range("", keys.END).records:
         group.view.learn(record.key, record)
     group.view.learn("objects/quotas/acme/default", None)
     assert cohort_of(Draft(group), "acme") == single_tenant_cohort("acme") == "tenant:acme"
     it.plane.quota(cohort="both")
-    fresh = CommitGroup(View())
+    fresh = CommitGroup(SeenRecords())
     for record in it.plane.store.range("", keys.END).records:
         fresh.view.learn(record.key, record)
     assert cohort_of(Draft(fresh), "acme") == "both"
@@ -139,7 +139,7 @@ def test_a_tenant_without_a_quota_stands_alone_under_a_name_that_no_cohort_can_h
 
 def drafted(plane: Plane) -> tuple[Draft, Context]:
     """A draft over an empty store."""
-    group = CommitGroup(View())
+    group = CommitGroup(SeenRecords())
     for key in (
         "objects/quotas/acme/default",
         keys.quota_ledger("tenant:acme"),
@@ -168,7 +168,7 @@ def test_what_leavers_give_back_counts_for_their_own_cohort_only() -> None:
     it.plane.quota(hard={"cpu": "1"})
     mine = it.running()
     theirs = it.running(it.plane.workload("w", "globex"))
-    group = CommitGroup(View())
+    group = CommitGroup(SeenRecords())
     for record in it.plane.store.range("", keys.END).records:
         group.view.learn(record.key, record)
     for key in ("objects/quotas/globex/default", keys.grant_ledger("acme")):

@@ -29,9 +29,9 @@ RESERVES = who.controller("reserves")
 EXCEEDED = Reason.PRIORITY_BUDGET_EXCEEDED
 
 
-def budgeted(**classes: dict[str, Any]) -> Furnished:
+def budgeted(*, cpus: int = 8, **classes: dict[str, Any]) -> Furnished:
     """A plane whose tenant has these budgets."""
-    it = Furnished()
+    it = Furnished(cpus=cpus)
     it.plane.quota(priority_classes=classes)
     return it
 
@@ -162,11 +162,11 @@ def test_a_lane_whose_workload_takes_another_class_is_charged_again() -> None:
 
 def test_no_victim_is_stopped_for_work_that_its_budget_refuses() -> None:
     """But what victims of the same budget release counts. [B6, G4]"""
-    it = budgeted(high={"cpu": "1"})
+    it = budgeted(cpus=2, high={"cpu": "1"})
     high, low = it.of_class("high"), it.of_class("low")
     it.running(high)
     refused(it.ask(SCHEDULER, it.preempt(it.pending(high), it.running(low))), EXCEEDED)
-    other = budgeted(low={"cpu": "1"})
+    other = budgeted(cpus=1, low={"cpu": "1"})
     victim = other.running(other.of_class("low"))
     other.yes(SCHEDULER, other.preempt(other.pending(other.of_class("high")), victim))
 

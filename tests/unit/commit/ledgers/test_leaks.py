@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.ledgers.leaks import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from holdfast.model.access import identity as who
 from holdfast.model.kinds.access import Token, TokenPurpose, TokenSpec, TokenStatus
 from holdfast.model.kinds.event import Event, ObjectReference
-from holdfast.model.meta import ObjectMeta
+from holdfast.model.meta import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import Create, Propagation, Remove, Update

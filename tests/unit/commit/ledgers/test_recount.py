@@ -90,7 +90,9 @@ class Furnished:
         self.spot = plane.workload(
             "spot", "globex", replicas=4, template=template(priority_class="spot")
         )
-        self.high = plane.workload("high", template=template(priority_class="high"), replicas=2)
+        # It takes a whole node, so that whatever is there has to go first.
+        whole = template(cpu="8", priority_class="high")
+        self.high = plane.workload("high", template=whole, replicas=2)
         self.check()
 
     def check(self) -> None:
@@ -174,7 +176,7 @@ def test_capacity_held_for_an_owner() -> None:
 def test_a_preemption_from_its_victims_to_the_bind() -> None:
     """[G4]"""
     it = Furnished()
-    node = it.plane.node("node-c", capacity={"cpu": "2", "memory": "4Gi"})
+    node = it.plane.node("node-c", capacity={"cpu": "8", "memory": "4Gi"})
     victims = [it.bound(it.plane.replica(it.spot, n), node) for n in range(2)]
     high = it.plane.replica(it.high)
     it.ask(

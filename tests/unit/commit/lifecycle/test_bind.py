@@ -19,15 +19,17 @@ def furnished(**spec: object) -> tuple[Plane, Term]:
 
 
 def test_a_bind_takes_node_and_quota_and_says_on_what_it_rested() -> None:
-    """[C4, D1, F8, A8]"""
+    """[C4, C8, D1, F8, A8]"""
     plane, term = furnished()
     plane.quota(hard={"cpu": "4"})
     node, replica = plane.node(), plane.replica(plane.workload())
-    after = plane.bound(replica, node, term, snapshot_revision=7, snapshot_age_ms=12)
+    rested_on = {"snapshot_revision": 7, "snapshot_age_ms": 12, "node_revision": 5}
+    after = plane.bound(replica, node, term, **rested_on)
     assert after.status.state is State.BOUND
     assert after.status.stage is Stage.BOUND
     assert after.status.binding.node == "node-a"
     assert (after.status.binding.epoch, after.status.binding.snapshot_revision) == (1, 7)
+    assert after.status.binding.node_revision == 5
     assert plane.ledger("node-a").used == {"cpu": 1000, "memory": 2**30, "replicas": 1}
     ledger = plane.read(keys.quota_ledger("tenant:acme"))
     assert ledger.used["acme"].hard["cpu"] == 1000

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.model.kinds.placement import (
+    Placement,
+    Taint,
+    TaintEffect,
+    Toleration,
+    TolerationOperator,
+)
 from holdfast.model.lifecycle import CAUSE_OWNER, Cause, State
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Accepted, Evict
 from tests.furnished import AGENT, ANN, BOB, DRAINS, GARBAGE, ROLLOUTS, STOPPERS, Furnished
-from tests.plane import NODES, SCHEDULER, refused, target
+from tests.plane import NODES, SCHEDULER, refused, target, template
 from tests.unit.commit.budgets import ledger
 
-CAUSES = [cause for cause in Cause if cause is not Cause.PREEMPTION]
+# These two need more than a running replica; they have tests of their own.
+CAUSES = [cause for cause in Cause if cause not in (Cause.PREEMPTION, Cause.RECLAIM)]
+HARSH = Taint("ill", effect=TaintEffect.NO_EXECUTE)
 
 
 @pytest.mark.parametrize("cause", CAUSES)
@@ -20,6 +29,7 @@ def test_each_cause_belongs_to_one_identity(cause: Cause) -> None:
     it = Furnished()
     running = it.running()
     it.draining()
+    it.updated(it.node, taints=(HARSH,))
     owner = STOPPERS[CAUSE_OWNER[cause]]
     for identity in (*STOPPERS.values(), NODES, GARBAGE, AGENT):
         if identity == owner:
@@ -67,3 +77,31 @@ def test_a_drain_ends_when_the_operator_ends_it() -> None:
     it.draining()
     it.updated(it.node, drain=None)
     refused(it.ask(DRAINS, it.evict(running, Cause.DRAIN)), Reason.NOT_ALLOWED)
+
+
+def test_a_taint_sends_away_what_does_not_tolerate_it_any_more() -> None:
+    """By the taints of this moment and the servers' clock, whatever the controller has seen.
+    [G4, C6.7]"""
+    it = Furnished()
+    lasting = Toleration(
+        "ill",
+        TolerationOperator.EXISTS,
+        effect=TaintEffect.NO_EXECUTE,
+        toleration_seconds=30,
+    )
+    patient = it.plane.workload(
+        "patient", template=template(placement=Placement(tolerations=(lasting,))), replicas=2
+    )
+    plain, patient_one = it.running(), it.running(patient)
+    refused(it.ask(DRAINS, it.evict(plain, Cause.TAINT)), Reason.NOT_ALLOWED)
+    it.updated(it.node, taints=(HARSH,))
+    assert it.get(it.node).spec.taints[0].time_added is not None
+    it.yes(DRAINS, it.evict(plain, Cause.TAINT))
+    refused(it.ask(DRAINS, it.evict(patient_one, Cause.TAINT)), Reason.NOT_ALLOWED)
+    it.plane.elapsed_ms += 30_000 - it.plane.settings.skew_ms
+    refused(it.ask(DRAINS, it.evict(patient_one, Cause.TAINT)), Reason.NOT_ALLOWED)
+    it.plane.elapsed_ms += 2 * it.plane.settings.skew_ms
+    it.yes(DRAINS, it.evict(patient_one, Cause.TAINT))
+    it.updated(it.node, taints=())
+    other = it.running()
+    refused(it.ask(DRAINS, it.evict(other, Cause.TAINT)), Reason.NOT_ALLOWED)

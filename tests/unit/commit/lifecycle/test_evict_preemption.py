@@ -8,14 +8,18 @@ import msgspec
 import pytest
 
 from holdfast.commit.lifecycle.evict import VICTIMS_MAX
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.reservation import ReservationPhase
 from holdfast.model.kinds.template import DeviceRequest, Port
+from holdfast.model.kinds.tenant import ReclaimNotice
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import DropReservation, Move, Remove
+from holdfast.model.requests import DropReservation, Evict, Move, Remove, Update
 from tests.furnished import Furnished, counted
 from tests.plane import REPAIR, SCHEDULER, WORKLOADS, accepted, refused, target, template
+
+QUOTAS = who.controller("quota")
 
 
 class Preemption:
@@ -122,7 +126,7 @@ def test_only_less_important_work_gives_way(name: str) -> None:
     preemptor = it.pending(high)
     answer = it.ask(SCHEDULER, it.preempt(preemptor, victim))
     if name == "high":
-        refused(answer, Reason.NOT_ALLOWED)
+        refused(answer, Reason.VICTIM_PROTECTED)
         assert it.get(victim).status.state is State.RUNNING
     else:
         accepted(answer)
@@ -134,7 +138,7 @@ def test_a_class_that_does_not_preempt_stops_no_victim() -> None:
     victim = it.running(it.of_class("spot"))
     for name in ("low", ""):
         workload = it.of_class("low") if name else it.web
-        refused(it.ask(SCHEDULER, it.preempt(it.pending(workload), victim)), Reason.NOT_ALLOWED)
+        refused(it.ask(SCHEDULER, it.preempt(it.pending(workload), victim)), Reason.MAY_NOT_PREEMPT)
     assert it.get(victim).status.state is State.RUNNING
 
 
@@ -273,3 +277,30 @@ def test_two_preemptions_on_one_node_do_not_promise_the_same_place_twice() -> No
     case.released(case.victims[0])
     it.yes(SCHEDULER, it.bind(it.get(rival), reservation=f"{rival.name}-preemption"))
     assert it.plane.ledger("node-a").used["cpu"] == 2000
+
+
+def test_what_is_taken_back_already_is_not_taken_again_by_another_controller() -> None:
+    """A reclaim and a preemption at the same moment leave a borrower its nominal share. [G4, G3]"""
+    it = Furnished(cpus=6)
+    for tenant in ("acme", "globex"):
+        it.plane.quota(tenant, cohort="pool", hard={"cpu": "3"}, borrowing={"cpu": "3"})
+    lent = it.plane.workload("lent", "globex", template=template(cpu="2"), replicas=8)
+    first, second, third = (it.running(lent) for _ in range(3))
+    quota = it.plane.read("objects/quotas/globex/default")
+    notice = ReclaimNotice(it.plane.at(-120), it.plane.at(-60), {"cpu": "3"}, 1)
+    status = msgspec.structs.replace(quota.status, reclaim=notice)
+    it.yes(QUOTAS, Update(msgspec.structs.replace(quota, status=status), "status"))
+
+    def reclaimed(victim: Any) -> Any:
+        return it.ask(QUOTAS, Evict(target(victim), Cause.RECLAIM, "lent", it.term(QUOTAS)))
+
+    accepted(reclaimed(first))
+    needy = it.pending(it.of_class("high", cpu="2"))
+    accepted(it.ask(SCHEDULER, it.preempt(needy, second)))
+    # Four of its six are on their way: it is inside its three from here on.
+    refused(reclaimed(third), Reason.VICTIM_PROTECTED)
+    rival = it.pending(it.plane.workload("rival", template=template("1", priority_class="high")))
+    refused(it.ask(SCHEDULER, it.preempt(rival, third)), Reason.VICTIM_PROTECTED)
+    it.moved(it.get(first), State.RELEASED)
+    it.moved(it.get(second), State.RELEASED)
+    assert it.plane.read("ledgers/quota/pool").used["globex"].leaving == {}

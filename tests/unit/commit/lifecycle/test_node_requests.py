@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.commit.ages import Ages
 from holdfast.model.access import identity as who
 from holdfast.model.kinds.node import (
     Device,
@@ -257,6 +258,48 @@ def test_clearing_and_fencing_are_about_the_very_mark() -> None:
     it.yes(NODES, it.judge(NodeAction.FENCE, mark=second))
 
 
+@pytest.mark.parametrize(
+    "scope",
+    [
+        {"zones": ("eu-west-b",)},
+        {"zones": ("eu-west-a",), "regions": ("us-west",)},
+        {"zones": ("eu-west-a",), "controllers": ("repair",)},
+        {"zones": ("eu-west-a",), "nodes": ("node-a",)},
+        {"zones": ("eu-west-a",), "tenants": ("acme",)},
+        {"nodes": ("node-a",)},
+    ],
+)
+def test_a_mark_rests_on_no_approval_for_something_else(scope: dict[str, Any]) -> None:
+    """All that the scope names has to match. [H10]"""
+    it = Furnished()
+    it.approval("other", **scope)
+    refused(
+        it.ask(NODES, it.judge(NodeAction.MARK, approval="other")), Reason.OVERRIDE_NOT_IN_FORCE
+    )
+    refused(
+        it.ask(NODES, it.judge(NodeAction.MARK, approval="unknown")), Reason.OVERRIDE_NOT_IN_FORCE
+    )
+
+
+HOUR_MS, DAYS_MS = 3_600_000, 40 * 86_400_000
+
+
+@pytest.mark.parametrize("after_ms, ahead_ms", [(HOUR_MS, 0), (HOUR_MS, -DAYS_MS), (1, DAYS_MS)])
+def test_an_approval_ends_by_the_authoritys_calendar_and_by_its_duration(
+    after_ms: int, ahead_ms: int
+) -> None:
+    """A calendar that is set back does not prolong it. [H10]"""
+    it = Furnished()
+    ages = it.plane.authority.ages = Ages()
+    ages.begin(it.plane.now)
+    it.approval(zones=("eu-west-a",), regions=("eu-west",))
+    it.yes(NODES, it.judge(NodeAction.SUSPECT, approval="burnt-down"))
+    it.plane.elapsed_ms += after_ms
+    it.plane.ahead_ms = ahead_ms
+    mark = it.judge(NodeAction.MARK, approval="burnt-down")
+    refused(it.ask(NODES, mark), Reason.OVERRIDE_NOT_IN_FORCE)
+
+
 def test_a_node_of_the_same_name_is_another_node() -> None:
     it = Furnished()
     request = msgspec.structs.replace(it.judge(NodeAction.MARK), uid="another")
@@ -367,9 +410,12 @@ def test_a_bind_that_was_decided_before_the_gate_was_closed_is_refused(name: str
     it = Furnished()
     replica = it.pending()
     seen = it.plane.store.revision
+    before = it.plane.store.get("objects/nodes/node-a")
+    assert before is not None
+    node_seen = before.modified
     # Another server accepts the operator's statement between the decision and its commit.
     mine, other = it.plane.authority, it.plane.new_authority()
-    bind = it.bind(replica, snapshot_revision=seen)
+    bind = it.bind(replica, snapshot_revision=seen, node_revision=node_seen)
     closed: list[Any] = []
 
     def close(effect: Any) -> Any:
@@ -387,10 +433,14 @@ def test_a_bind_that_was_decided_before_the_gate_was_closed_is_refused(name: str
     refusal = refused(it.plane.ask(SCHEDULER, bind), reason)
     assert len(closed) == 1
     ledger = it.plane.store.get("ledgers/node/node-a")
+    node = it.plane.store.get("objects/nodes/node-a")
     assert ledger is not None
+    assert node is not None
     assert refusal.details["snapshotRevision"] == str(seen)
-    assert refusal.details["nodeRevision"] == str(ledger.modified)
-    assert ledger.modified > seen
+    assert refusal.details["observedNodeRevision"] == str(node_seen)
+    assert refusal.details["nodeRevision"] == str(node.modified)
+    assert refusal.details["ledgerRevision"] == str(ledger.modified)
+    assert ledger.modified == node.modified > seen >= node_seen
     it.check()
     it.updated(it.node, cordoned=False, drain=None, taints=(), protected_for=None)
     it.yes(SCHEDULER, it.bind(replica))

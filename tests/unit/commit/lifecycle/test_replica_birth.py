@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.model.kinds.template import TemplateMeta
 from holdfast.model.kinds.tenant import ObjectCaps
+from holdfast.model.kinds.workload import Gang
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import WORKLOAD_LABEL
 from holdfast.model.refusal import Reason
@@ -42,6 +43,16 @@ def test_a_replica_is_born_pending_and_owned_by_its_workload() -> None:
     first = born.status.transitions[0]
     assert (first.from_state, first.to, first.by) == (None, State.PENDING, WORKLOADS.name)
     assert first.evidence
+
+
+def test_a_member_belongs_to_the_gang_that_its_workload_states() -> None:
+    """A controller of an older version knows no gangs, and no member is bound alone. [G5, A5]"""
+    it = Furnished()
+    ring = it.plane.workload("ring", replicas=2, gang=Gang(min_available=2))
+    born = it.yes(WORKLOADS, it.birth(ring))
+    assert born.spec.gang == "ring"
+    refused(it.ask(SCHEDULER, it.bind(born)), Reason.GANG_INCOMPLETE)
+    assert it.yes(WORKLOADS, changed(it.birth(it.web), gang="ring")).spec.gang == ""
 
 
 def test_a_controller_that_repeats_itself_makes_nothing_twice() -> None:

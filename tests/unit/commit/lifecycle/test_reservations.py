@@ -10,9 +10,8 @@ import pytest
 
 from holdfast.commit.ages import Ages
 from holdfast.commit.context import Context, ReplayableRng
-from holdfast.commit.draft import CommitGroup, Draft, View
+from holdfast.commit.draft import CommitGroup, Draft, SeenRecords
 from holdfast.commit.lifecycle.reservations import (
-    ACTIVE,
     claim_for,
     consume_claim,
     distant_refusal,
@@ -22,10 +21,10 @@ from holdfast.commit.lifecycle.reservations import (
     is_past_deadline,
     is_promise,
     overdue_refusal,
-    reservation_name,
 )
 from holdfast.model import keys
 from holdfast.model.access.identity import controller
+from holdfast.model.charging import is_active
 from holdfast.model.kinds.reservation import (
     Claim,
     Intent,
@@ -34,6 +33,7 @@ from holdfast.model.kinds.reservation import (
     ReservationPhase,
     ReservationSpec,
     ReservationStatus,
+    reservation_name,
 )
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
@@ -87,13 +87,13 @@ def test_a_claim_is_for_its_replica_or_for_any_of_the_owner_and_is_used_once() -
     assert claim_for(held, mine, "node-a") == 3
     assert claim_for(held, other, "node-a") == 1
     assert claim_for(held, mine, "node-c") is None
-    after = consume_claim(held, 3)
+    after = consume_claim(held, 3, mine.name)
     assert claim_for(after, mine, "node-a") == 4
     assert after.status.phase is ReservationPhase.HELD
     for index in (0, 1, 4):
-        after = consume_claim(after, index)
+        after = consume_claim(after, index, mine.name)
     assert after.status.phase is ReservationPhase.CONSUMED
-    assert after.status.phase not in ACTIVE
+    assert not is_active(after)
 
 
 def test_a_reservation_is_for_one_uid_and_not_for_a_name() -> None:
@@ -128,7 +128,7 @@ def test_what_is_dropped_is_dropped_once() -> None:
         SCHEDULER,
         HoldCapacity("acme", owner, Intent.RECOVERY, claims, it.plane.at(60), it.term(SCHEDULER)),
     )
-    group = CommitGroup(View())
+    group = CommitGroup(SeenRecords())
     for record in it.plane.store.range("", keys.END).records:
         group.view.learn(record.key, record)
     for key in (keys.grant_ledger("acme"), "objects/quotas/acme/default"):

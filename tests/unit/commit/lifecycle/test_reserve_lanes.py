@@ -12,8 +12,9 @@ from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner, ReservationPhase
 from holdfast.model.kinds.template import DeviceRequest
 from holdfast.model.refusal import Reason
+from holdfast.model.requests import Update
 from tests.furnished import Furnished, counted
-from tests.plane import NODES, SCHEDULER, refused, template
+from tests.plane import ADMIN, NODES, SCHEDULER, refused, template
 from tests.unit.commit.capacity_requests import ONE, drop, hold, used
 
 RESERVES = who.controller("reserves")
@@ -31,6 +32,44 @@ def test_a_recovery_lane_is_consumed_by_its_workloads_replicas() -> None:
         it.yes(SCHEDULER, it.bind(it.pending(), reservation=lane.name))
         assert it.get(lane).status.phase is left
     assert used(it)["replicas"] == 2
+
+
+def _overcommit(it: Furnished, percent: int) -> None:
+    node = it.get(it.node)
+    spec = msgspec.structs.replace(node.spec, overcommit={"cpu": percent})
+    it.yes(ADMIN, Update(msgspec.structs.replace(node, spec=spec)))
+
+
+def test_a_recovery_lane_never_counts_overcommitted_room() -> None:
+    """It needs its share of what is there, and other work cannot dilute it later. [D6, INV4]"""
+    it = Furnished(cpus=4)
+    _overcommit(it, 200)
+    for number in range(4):
+        it.yes(SCHEDULER, it.bind(it.pending(it.plane.workload(f"w{number}"))))
+    two = [Claim(node="node-a", charge=ONE) for _ in range(2)]
+    # Four of eight are taken, which two of the four processors carry: two are left for recovery.
+    for claims in ((*two, *two), (*two, Claim(node="node-a", charge=ONE))):
+        refused(it.ask(SCHEDULER, hold(it, *claims)), Reason.NODE_FULL)
+    lane = it.yes(SCHEDULER, hold(it, *two))
+    refused(it.ask(SCHEDULER, it.bind(it.pending(it.plane.workload("late")))), Reason.NODE_FULL)
+    # Work that recovers is ordinary work: it takes its place, and its room is overcommitted again.
+    it.yes(SCHEDULER, it.bind(it.pending(), reservation=lane.name))
+    it.yes(SCHEDULER, it.bind(it.pending(it.plane.workload("later"))))
+    assert it.plane.ledger("node-a").recovery == ONE
+
+
+def test_a_lowered_overcommit_evicts_nothing_and_admits_nothing() -> None:
+    """[D6, INV4]"""
+    it = Furnished(cpus=1)
+    _overcommit(it, 300)
+    for number in range(2):
+        it.yes(SCHEDULER, it.bind(it.pending(it.plane.workload(f"w{number}"))))
+    _overcommit(it, 150)
+    assert it.plane.ledger("node-a").free("cpu") == -500
+    refused(it.ask(SCHEDULER, it.bind(it.pending())), Reason.NODE_FULL)
+    assert used(it)["cpu"] == 2000
+    _overcommit(it, 300)
+    it.yes(SCHEDULER, it.bind(it.pending()))
 
 
 def test_a_lane_may_hold_quota_alone_or_devices() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.commit.objects.deletion import CONTENTS_FINALIZER, REPLICAS_FINALIZER
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import OPERATORS, Identity
@@ -13,7 +12,7 @@ from holdfast.model.heartbeat import server_scope
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import State
-from holdfast.model.meta import ObjectMeta
+from holdfast.model.meta import CONTENTS_FINALIZER, REPLICAS_FINALIZER, ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import (
     AcquireLease,

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.ledgers.leaks import FOREGROUND_FINALIZER
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner, ReservationPhase
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import Cause, State
+from holdfast.model.meta import FOREGROUND_FINALIZER
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import HoldCapacity, Propagation, Remove, Update
 from tests.furnished import ANN, GARBAGE, Furnished, counted

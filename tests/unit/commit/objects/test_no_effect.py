@@ -10,7 +10,6 @@ import pytest
 from holdfast.commit.objects.admission import HINTS_ANNOTATION
 from holdfast.model.access import identity as who
 from holdfast.model.kinds.region import Region, RegionSpec
-from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec
 from holdfast.model.kinds.workload import Autoscale, Workload, WorkloadSpec
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta, condition
 from holdfast.model.no_effect import NO_EFFECT
@@ -138,10 +137,8 @@ def test_what_the_condition_says_is_no_hint_of_admission() -> None:
 
 
 def test_kinds_of_operators_warn_too() -> None:
-    """Those without a status by the warning alone. [A15]"""
+    """[A15]"""
     it = Furnished()
-    pushy = PriorityClass(ObjectMeta(name="pushy"), spec=PriorityClassSpec(preempts=True))
-    assert said(it.ask(ADMIN, Create(pushy))) != []
     region = Region(ObjectMeta(name="far"), spec=RegionSpec(endpoint="https://far"))
     answer = it.ask(ADMIN, Create(region))
     assert said(answer) != []

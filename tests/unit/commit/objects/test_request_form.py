@@ -8,15 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.dispatch import HANDLERS
 from holdfast.commit.objects.request_form import (
     COUNT_MAX,
     MANAGERS_MAX,
-    NAME_MAX,
-    OPERATION_ID_MAX,
     RULES,
     SECONDS_MAX,
-    SENTENCE_MAX,
     clip,
 )
 from holdfast.model import requests as ask
@@ -28,11 +24,13 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import INT_MAX, ManagedFields, ObjectMeta
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import NodeAction, PatchType
+from holdfast.model.requests import REQUESTS, NodeAction, PatchType
+from holdfast.model.validation.names import DOTTED_MAX
+from holdfast.model.validation.text import OPERATION_ID_MAX, SENTENCE_MAX
 from tests.furnished import ANN, Furnished
 from tests.plane import ADMIN, NODES, SCHEDULER, accepted, refused
 
-BAD_NAMES = ("a/b", "../acme", "a\nb", "a\0b", "\ud800", "\U0010ffff", "x" * (NAME_MAX + 1))
+BAD_NAMES = ("a/b", "../acme", "a\nb", "a\0b", "\ud800", "\U0010ffff", "x" * (DOTTED_MAX + 1))
 
 
 def with_target(request: Any, **changes: Any) -> Any:
@@ -99,6 +97,7 @@ def test_an_operation_id_has_a_form_and_a_bound(bad: str) -> None:
         ("snapshot_revision", -1),
         ("snapshot_revision", INT_MAX + 1),
         ("snapshot_age_ms", -1),
+        ("node_revision", -1),
         ("deadline", datetime(2030, 1, 1)),  # noqa: DTZ001
     ],
 )
@@ -139,7 +138,7 @@ def test_a_caller_whose_name_is_not_text_is_unauthenticated() -> None:
 
 def test_each_rule_is_about_a_field_that_some_request_has() -> None:
     """A rule under a wrong name would look at nothing."""
-    fields = {field for kind in HANDLERS for field in kind.__struct_fields__}
+    fields = {field for kind in REQUESTS for field in kind.__struct_fields__}
     assert set(RULES) <= fields
 
 
@@ -147,7 +146,7 @@ def test_every_number_and_moment_of_a_request_is_looked_at() -> None:
     """Those that are only compared with what is stored are written nowhere."""
     compared = {"number", "epoch", "mark", "seen_epoch", "seen_renewals", "incarnation"}
     compared |= {"ledger_revision", "seen", "to"}
-    for kind in HANDLERS:
+    for kind in REQUESTS:
         for field in msgspec.structs.fields(kind):
             kinds = str(field.type)
             if field.type in (int, "int") or "datetime" in kinds or kinds == "int | None":

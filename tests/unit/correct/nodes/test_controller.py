@@ -11,9 +11,13 @@ from holdfast.correct.nodes.disruption_limits import MARKS_PER_ZONE_MAX
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport
 from holdfast.model.kinds.node import Node, NodePhase, NodeSpec
+from holdfast.model.kinds.override import Override, OverrideScope, OverrideSpec, OverrideType
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.requests import JudgeNode, Move, NodeAction, Term
+from holdfast.model.registry import SYSTEM_NAMESPACE
+from holdfast.model.requests import Accepted, Create, JudgeNode, Move, NodeAction, Term
+from holdfast.model.time import timestamp
+from tests.plane import ADMIN
 from tests.scale import scaled, some_of
 from tests.unit.correct.controller_rig import DONE, DOWN, LOST_AFTER, LOST_BEFORE, Rig
 from tests.unit.correct.views import NOW, TERM, later, node, replica, view
@@ -50,6 +54,21 @@ def until(rig: Rig, name: str, phase: str, most_ms: int = 200_000) -> int:
         rig.run(500)
         assert rig.now_ms - since_ms < most_ms, f"{name} is {rig.phase(name)}, not {phase}"
     return rig.now_ms - since_ms
+
+
+def approve(rig: Rig, name: str, zone: str, for_s: int) -> None:
+    """An operator approves for a time that the silent nodes of a zone are given up."""
+    override = Override(
+        metadata=ObjectMeta(name=name, namespace=SYSTEM_NAMESPACE),
+        spec=OverrideSpec(
+            type=OverrideType.REPAIR_APPROVAL,
+            scope=OverrideScope(zones=(zone,)),
+            reason="the building has burnt down",
+            expires=timestamp(rig.plane.now.wall_ms + 1_000 * for_s),
+        ),
+    )
+    answer = rig.plane.ask(ADMIN, Create(override))
+    assert isinstance(answer, Accepted), answer
 
 
 def on(rig: Rig, name: str) -> list[Any]:
@@ -148,6 +167,8 @@ def test_a_new_term_of_the_same_team_restarts_it_as_well() -> None:
     marked = view(node(phase=NodePhase.UNKNOWN, mark=1))
     listened(controller, 60_000, node(phase=NodePhase.UNKNOWN, mark=1))
     again = Term(TERM.scope, TERM.epoch + 1)
+    for memory in controller.remembers:
+        memory.begin_term()
     actions = []
     for ms in range(60_000, 120_001, 2_000):
         now = later(ms)
@@ -175,10 +196,10 @@ def test_the_countdown_begins_when_the_mark_is_seen_though_its_answer_was_lost()
 
 
 def test_most_of_a_zone_silent_marks_no_node_and_says_why() -> None:
-    """Three of four: suspects take no new work, but nothing is given up. [N3, E4]"""
+    """Three of four: suspects take no new work, but nothing is given up for now. [N3, E4]"""
     rig = world()
     rig.silent = {"node-a", "node-b", "node-c"}
-    rig.run(300_000)
+    rig.run(100_000)
     assert [rig.phase(name) for name in NAMES] == ["Suspect", "Suspect", "Suspect", "Ready"]
     held = rig.controller("nodes").limits.held
     assert held == {"eu-west/eu-west-a": "3 of 4 nodes of zone eu-west/eu-west-a are silent"}
@@ -190,6 +211,75 @@ def test_most_of_a_zone_silent_marks_no_node_and_says_why() -> None:
     until(rig, "node-a", "Unknown")
     assert rig.controller("nodes").limits.held == {}
     assert [rig.phase(name) for name in NAMES[1:]] == ["Ready", "Ready", "Ready"]
+
+
+@pytest.mark.parametrize("size", [3, 10, 100])
+def test_a_zone_that_stays_silent_is_given_up_and_its_work_replaced(size: int) -> None:
+    """By the wait of the plane, the fence and little more, whatever the size of the zone. [H10]"""
+    names = tuple(f"node-{at:03}" for at in range(size))
+    rig = world(*names)
+    room = {"cpu": str(size), "memory": "4Ti"}
+    rig.plane.node("node-elsewhere", zone="eu-west-b", capacity=room)
+    rig.run(10_000)
+    rig.silent = set(names)
+    rig.run(100_000)
+    assert {rig.phase(name) for name in names} == {"Suspect"}
+    rig.run(100_000)
+    assert {rig.phase(name) for name in names} == {"Fenced"}
+    (mark,) = {rig.get("nodes", name).status.mark.reason for name in names}
+    assert mark.endswith("its zone is given up: most of it has been silent for 90 s")
+    rig.turn()
+    assert {it.status.binding.node for it in rig.all("replicas")} == {"node-elsewhere"}
+    assert {it.status.state for it in rig.all("replicas")} == {State.RUNNING}
+
+
+def test_two_servers_that_hear_other_nodes_give_a_zone_up_sooner() -> None:
+    """A third of the wait, since both are hardly cut off from that zone alone. [H10]"""
+    rig = world(servers=("s1", "s2"))
+    rig.plane.node("node-elsewhere", zone="eu-west-b")
+    rig.run(10_000)
+    rig.silent = set(NAMES)
+    until(rig, "node-a", "Suspect")
+    rig.run(25_000)
+    assert rig.phase("node-a") == "Suspect"
+    assert until(rig, "node-a", "Unknown") <= 10_000
+    assert "silent for 30 s" in rig.get("nodes", "node-a").status.mark.reason
+
+
+def test_a_plane_that_hears_no_node_at_all_waits_for_the_whole_time() -> None:
+    """Servers that hear nothing agree about nothing: they may be cut off. [H10]"""
+    rig = world(servers=("s1", "s2"))
+    rig.silent = set(NAMES)
+    until(rig, "node-a", "Suspect")
+    rig.run(85_000)
+    assert rig.phase("node-a") == "Suspect"
+    assert until(rig, "node-a", "Unknown") <= 10_000
+
+
+def test_a_person_gives_a_silent_zone_up_at_once() -> None:
+    """The mark and the fence name the override, and the commit allows them by it. [H10]"""
+    rig = world()
+    rig.silent = set(NAMES)
+    until(rig, "node-a", "Suspect")
+    approve(rig, "wrong-zone", "eu-west-b", for_s=600)
+    rig.run(30_000)
+    assert rig.phase("node-a") == "Suspect"
+    approve(rig, "burnt-down", "eu-west-a", for_s=600)
+    assert until(rig, "node-a", "Unknown") <= 5_000
+    assert "override burnt-down approves it" in rig.get("nodes", "node-a").status.mark.reason
+    assert until(rig, "node-a", "Fenced") <= 50_000
+
+
+def test_an_approval_that_ends_before_the_fence_holds_the_zone_back_again() -> None:
+    """It ends by its expiry alone, and the wait of the plane goes on. [H10]"""
+    rig = world()
+    rig.silent = set(NAMES)
+    until(rig, "node-a", "Suspect")
+    approve(rig, "brief", "eu-west-a", for_s=20)
+    until(rig, "node-a", "Unknown")
+    rig.run(60_000)
+    assert rig.phase("node-a") == "Unknown"
+    assert until(rig, "node-a", "Fenced") <= 50_000
 
 
 def test_a_node_whose_mark_is_held_back_is_suspected_all_the_same() -> None:
@@ -211,7 +301,7 @@ def test_a_fence_waits_while_most_of_its_zone_is_silent() -> None:
     rig.silent = {"node-a"}
     until(rig, "node-a", "Unknown")
     rig.silent = {"node-a", "node-b", "node-c"}
-    rig.run(120_000)
+    rig.run(90_000)
     assert rig.phase("node-a") == "Unknown"
     rig.silent = {"node-a"}
     assert until(rig, "node-a", "Fenced") <= 25_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.correct.nodes.silence import FORGET_MS, FRESH_MS, GONE_PERIODS, NodeSilence
 from holdfast.model.fence import FenceTiming, greatest_timing
 from holdfast.model.heartbeat import HeartbeatReport, ServerLease, ServerReport, ServerRoster
+from tests.unit.correct.views import node, view
 
 LONG_MS = 10_000_000
 TIMING = FenceTiming()
@@ -150,7 +151,7 @@ def test_nodes_that_are_gone_are_forgotten() -> None:
     """Memory is bounded by the nodes there are."""
     silence = NodeSilence()
     silence.take_answer(report(n1=0, n2=0), 5, 5)
-    silence.forget_all_but({"n2"})
+    silence.resync(view(node("n2")))
     assert (silence.heard_ms("n1"), silence.heard_ms("n2")) == (None, 5)
 
 

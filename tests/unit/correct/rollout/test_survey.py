@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.correct.controller import View
 from holdfast.correct.rollout.survey import led_on_nodes
 from holdfast.correct.workload.each_node import pinned
 from holdfast.model.kinds.node import Node, NodePhase
@@ -15,10 +14,11 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Rollout, RolloutStrategy, Workload, WorkloadType
 from holdfast.model.lifecycle import Cause, State
+from holdfast.observe.snapshot import Snapshot
 from tests.unit.correct.views import TEMPLATE, meta, node, replica, view, workload
 
 
-def seen(*nodes: Node) -> View:
+def seen(*nodes: Node) -> Snapshot:
     return view(Tenant(meta("acme")), *nodes)
 
 

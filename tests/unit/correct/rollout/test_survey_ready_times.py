@@ -11,6 +11,7 @@ from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant, wall_ms
 from tests.plane import template
+from tests.unit.correct.views import view
 
 KEY = ("acme", "web")
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -59,5 +60,5 @@ def test_what_is_gone_is_forgotten() -> None:
     seen.ready_ms(KEY, [ahead], later(0))
     assert seen.ready_ms(KEY, [], later(1)) == {}
     assert seen.ready_ms(KEY, [ahead], later(2)) == {"r": 0}
-    seen.forget(KEY)
+    seen.resync(view())
     assert seen.ready_ms(KEY, [ahead], later(3)) == {"r": 0}

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.correct.controller import ReconcilePlan, View, sooner
+from holdfast.correct.controller import ReconcilePlan
 from holdfast.correct.workload.controller import WorkloadController
 from holdfast.correct.workload.endings import ENDINGS_ANNOTATION
 from holdfast.correct.workload.ordinals import ORDINALS_PER_RANGE
@@ -18,7 +18,9 @@ from holdfast.model.kinds.workload import Cron, Gang, Job, Workload, WorkloadTyp
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Object
 from holdfast.model.requests import Create, Evict, Move, Remove, Update
+from holdfast.model.time import sooner
 from holdfast.observe.cache import ObjectChange
+from holdfast.observe.snapshot import Snapshot
 from tests.plane import template
 from tests.unit.correct.controller_rig import ADMIN, Rig, accepted
 from tests.unit.correct.views import (
@@ -40,7 +42,7 @@ def plan(*objects: Object, after_ms: int = 0) -> ReconcilePlan:
     return looked(WorkloadController(), view(*objects), after_ms)
 
 
-def looked(controller: WorkloadController, picture: View, after_ms: int = 0) -> ReconcilePlan:
+def looked(controller: WorkloadController, picture: Snapshot, after_ms: int = 0) -> ReconcilePlan:
     """What it wants of all its keys, without being told of anything."""
     requests: list[Any] = []
     wake_ms: int | None = None
@@ -97,6 +99,9 @@ def test_a_replica_carries_what_it_is_made_from() -> None:
     assert spec.template == service.spec.template
     assert spec.revision == revision_of(service.spec.template)
     assert spec.gang == "web"
+    assert spec.expected_seconds is None
+    job = workload(1, type=WorkloadType.JOB, job=Job(expected_seconds=90))
+    assert plan(job).requests[0].object.spec.expected_seconds == 90
 
 
 def test_a_revision_follows_from_the_template_alone() -> None:
@@ -194,7 +199,8 @@ def test_a_workload_of_any_type_is_emptied_and_let_go(kind: WorkloadType) -> Non
 
 
 def test_after_a_first_look_only_places_with_news_are_looked_at_until_the_resync() -> None:
-    """However many places there are, one bind costs a look at one of them. [I1]"""
+    """However many places there are, one bind costs a look at one of them; what a lost event left
+    wrong, a resync rebuilds. [E1, I1]"""
     controller, service = WorkloadController(), workload(3)
     all_there = [replica(State.PENDING, ordinal) for ordinal in range(3)]
 
@@ -206,6 +212,8 @@ def test_after_a_first_look_only_places_with_news_are_looked_at_until_the_resync
     controller.keys_of(ObjectChange("replicas", all_there[2], None), view(service))
     assert look(all_there[0]) == [("Create", "web-2-1")]
     assert look(all_there[0]) == [("Create", "web-2-1")]
+    for memory in controller.remembers:
+        memory.resync(view(service, all_there[0]))
     assert list(controller.all_keys(view(service))) == [KEY, ("acme", "web/0")]
     assert look(all_there[0]) == [("Create", "web-1-1"), ("Create", "web-2-1")]
 

@@ -26,7 +26,8 @@ from holdfast.host.server.component_pulses import ComponentPulses
 from holdfast.model.access.identity import ADMINS, MONITORS, Identity, server
 from holdfast.model.errors import Forbidden
 from holdfast.model.fence import FenceTiming
-from holdfast.observe.watch_hub import Reach, WatchHub
+from holdfast.model.read_requests import Reach
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.contract import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore

@@ -32,9 +32,10 @@ from holdfast.model.access.identity import ADMINS, Identity
 from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.read_requests import Reach
 from holdfast.model.requests import Create, Forward
 from holdfast.model.transaction import Outcome, Put, Transaction
-from holdfast.observe.watch_hub import Reach, WatchHub
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.memory import MemoryStore
 from tests.patience import PATIENCE_S
 from tests.unit.host.api.api_rig import GROUP

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.host.client import Access, Client
+from holdfast.host.client import Access, AsyncClient
 from holdfast.host.pki.first_trust import establish
 from holdfast.host.server.settings import ServerSettings
 from holdfast.observe.retry import RetryPolicy
@@ -21,8 +22,11 @@ Reply = Callable[[web.BaseRequest], web.StreamResponse]
 class Scripted:
     """Answers requests in turn; the last reply serves all further ones."""
 
-    def __init__(self, folder: Path, *replies: Reply, name: str = "") -> None:
+    def __init__(
+        self, folder: Path, *replies: Reply, name: str = "", host: str = "127.0.0.1"
+    ) -> None:
         """Servers with names share the authority of the folder."""
+        self._host = host
         if name:
             settings = ServerSettings(data=folder / name, name=name, pki=folder / "pki")
         else:
@@ -35,10 +39,14 @@ class Scripted:
         self.url = ""
 
     async def __aenter__(self) -> Scripted:
-        self._runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.1)
+        self._runner = web.ServerRunner(
+            # A handler ends with its connection.
+            web.Server(self._handle, handler_cancellation=True),
+            shutdown_timeout=0.1,
+        )
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self.trust.context()).start()
-        self.url = f"https://127.0.0.1:{self._runner.addresses[0][1]}"
+        await web.TCPSite(self._runner, self._host, 0, ssl_context=self.trust.context()).start()
+        self.url = f"https://{self._host}:{self._runner.addresses[0][1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -52,9 +60,9 @@ class Scripted:
         reply = self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
         return reply(request)
 
-    def client(self, *, before: tuple[str, ...] = ()) -> Client:
+    def client(self, *, before: tuple[str, ...] = ()) -> AsyncClient:
         """A client of this server; `before` are servers that it tries first."""
-        return Client(self.client_access(before), policy=HASTY)
+        return AsyncClient(self.client_access(before), policy=HASTY)
 
     def client_access(self, before: tuple[str, ...] = ()) -> Access:
         trust = self.trust
@@ -90,3 +98,15 @@ def hangs_up(request: web.BaseRequest) -> web.StreamResponse:
     if request.transport is not None:
         request.transport.abort()
     return web.Response()
+
+
+def stays_open(*texts: str) -> Reply:
+    """Sends some lines and then nothing more, on an open connection."""
+
+    class Response(web.StreamResponse):
+        async def write_eof(self, data: bytes = b"") -> None:
+            for text in texts:
+                await self.write(text.encode() + b"\n")
+            await asyncio.Event().wait()
+
+    return lambda request: Response(headers={"Content-Type": "application/json"})

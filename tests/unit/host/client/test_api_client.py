@@ -13,8 +13,9 @@ from holdfast.host.client.server_access import Access
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
 from holdfast.model.heartbeat import Renew
+from holdfast.model.read_requests import Get
 from holdfast.model.requests import RenewLease, RetireLease, Term
-from holdfast.observe.watch_events import SERVERS, Follow, Get
+from holdfast.observe.watch_events import SERVERS, Follow
 from tests.patience import STORY_S
 from tests.unit.host.client.scripted import Scripted, refuses, says
 

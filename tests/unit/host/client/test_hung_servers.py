@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from holdfast.host.client import Listed, Present, follow
 from holdfast.host.client import transport as reachable_module
@@ -19,7 +18,7 @@ from holdfast.model.encoding.resource_versions import complete_version
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.observe.watch_events import WITHIN
-from tests.unit.host.client.scripted import Scripted
+from tests.unit.host.client.scripted import Scripted, stays_open
 from tests.unit.host.client.test_list_watch import event, tenants
 
 FIRST, SECOND, THIRD = "https://a", "https://b", "https://c"
@@ -68,18 +67,6 @@ def test_where_all_servers_fail_the_one_that_failed_longest_ago_is_asked(clock: 
     assert reachable.choose((FIRST, SECOND, THIRD)) == SECOND
 
 
-def _silent(*texts: str) -> Callable[[web.BaseRequest], web.StreamResponse]:
-    """Sends some lines and then nothing more, on an open connection."""
-
-    class Response(web.StreamResponse):
-        async def write_eof(self, data: bytes = b"") -> None:
-            for text in texts:
-                await self.write(text.encode() + b"\n")
-            await asyncio.Event().wait()
-
-    return lambda request: Response(headers={"Content-Type": "application/json"})
-
-
 def _bookmark(revision: int, within_ms: int) -> str:
     version = complete_version(revision)
     metadata = f'{{"resourceVersion":"{version}","annotations":{{"{WITHIN}":"{within_ms}"}}}}'
@@ -97,8 +84,8 @@ def test_a_watch_leaves_a_server_that_is_silent_for_twice_what_it_said(tmp_path:
     """The watch continues at the other one, although the connection is open. [C7.6]"""
 
     async def story() -> tuple[list[tuple[str, str, str]], Any]:
-        hung = Scripted(tmp_path, tenants(5, "a"), _silent(_bookmark(6, within_ms=50)))
-        well = Scripted(tmp_path, _silent(event("ADDED", "b", 7)))
+        hung = Scripted(tmp_path, tenants(5, "a"), stays_open(_bookmark(6, within_ms=50)))
+        well = Scripted(tmp_path, stays_open(event("ADDED", "b", 7)))
         async with hung, well:
             async with asyncio.timeout(30), well.client(before=(hung.url,)) as client:
                 news = follow(client, Tenant)
@@ -129,7 +116,7 @@ def test_requests_go_to_the_server_that_answers_once_one_has_hung(tmp_path: Path
     """
 
     async def asked() -> tuple[int, int]:
-        hung = Scripted(tmp_path, _silent())
+        hung = Scripted(tmp_path, stays_open())
         well = Scripted(tmp_path, tenants(5, "a"))
         async with hung, well:
             async with asyncio.timeout(60), well.client(before=(hung.url,)) as client:

@@ -9,41 +9,12 @@ from typing import Any
 from aiohttp import web
 
 from holdfast.host.client import Departed, Listed, Present, Reached, follow
-from holdfast.host.client.list_watch import WatchPosition
 from holdfast.model.encoding.resource_versions import complete_version, object_version
 from holdfast.model.kinds.tenant import Tenant
-from holdfast.model.meta import ObjectMeta
-from tests.unit.host.client.scripted import Scripted, refuses, says
+from holdfast.observe.watch_events import LIST_ENDS, LISTED
+from tests.unit.host.client.scripted import Scripted, refuses
 
 EXPIRED = '{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}'
-
-
-def present(name: str, revision: int) -> Present[Tenant]:
-    return Present(Tenant(metadata=ObjectMeta(name=name)), revision)
-
-
-def test_a_break_inside_a_revision_is_mended_without_a_hole_and_without_a_repetition() -> None:
-    """[C8, INV10]"""
-    place = WatchPosition(5)
-    assert place.is_new(present("a", 7))
-    assert place.is_new(present("b", 7))
-    # The stream broke here, so a third change of revision 7 may be missing.
-    assert place.complete == 5
-    assert not place.is_new(present("a", 7))
-    assert not place.is_new(present("b", 7))
-    assert place.is_new(present("c", 7))
-    assert place.is_new(present("a", 8))
-    assert place.complete == 7
-
-
-def test_what_is_older_than_the_story_is_left_out() -> None:
-    """[C8, INV10]"""
-    place = WatchPosition(5)
-    assert not place.is_new(present("a", 4))
-    assert not place.is_new(present("a", 5))
-    assert place.is_new(Reached(9))
-    assert place.complete == 9
-    assert not place.is_new(present("a", 9))
 
 
 def lines(*texts: str) -> Any:
@@ -60,12 +31,16 @@ def event(kind: str, name: str, revision: int) -> str:
     return f'{{"type":"{kind}","object":{body}}}'
 
 
+def list_end(revision: int, listed: int) -> str:
+    version = complete_version(revision)
+    annotations = f'{{"{LIST_ENDS}":"true","{LISTED}":"{listed}"}}'
+    metadata = f'{{"resourceVersion":"{version}","annotations":{annotations}}}'
+    return f'{{"type":"BOOKMARK","object":{{"kind":"Tenant","metadata":{metadata}}}}}'
+
+
 def tenants(revision: int, *names: str) -> Any:
-    items = [
-        {"kind": "Tenant", "apiVersion": "holdfast.dev/v1", "metadata": {"name": name}}
-        for name in names
-    ]
-    return says({"metadata": {"resourceVersion": complete_version(revision)}, "items": items})
+    """A stream that ends after its list."""
+    return lines(*(event("ADDED", name, 3) for name in names), list_end(revision, len(names)))
 
 
 async def told(server: Scripted, count: int) -> list[Any]:
@@ -122,7 +97,7 @@ def test_no_version_is_believed_that_a_server_of_ours_would_not_send(tmp_path: P
     odd = event("ADDED", "b", 6).replace('"resourceVersion":"12"', '"resourceVersion":"13"')
     server = Scripted(
         tmp_path,
-        says({"metadata": {"resourceVersion": "10"}, "items": []}),
+        lines(list_end(5, 1).replace('"11"', '"10"')),
         tenants(5, "a"),
         lines(mark, event("ADDED", "z", 7)),
         lines(odd),

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host.client import request_batches
 from holdfast.host.client.answers import HttpAnswer
-from holdfast.host.client.request_batches import BUNDLE_MAX, UNDER_WAY_MAX, RequestBatches
+from holdfast.host.client.request_batches import LIMITS, RequestBatches
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, RenewLease, Term
@@ -52,19 +51,18 @@ def test_what_is_asked_in_one_turn_travels_together_and_each_has_its_own_answer(
     async def story() -> None:
         server = Server()
         verdicts = await ask_all(RequestBatches(server.send), 600)
-        assert server.sizes == [BUNDLE_MAX, BUNDLE_MAX, 600 - 2 * BUNDLE_MAX]
+        assert server.sizes == [LIMITS.requests, LIMITS.requests, 600 - 2 * LIMITS.requests]
         assert verdicts == [Accepted(number) for number in range(600)]
 
     play(story())
 
 
-def test_a_bundle_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_is_bounded_in_bytes() -> None:
     """A body has a size limit; one request that is larger goes alone."""
 
     async def story() -> None:
-        monkeypatch.setattr(request_batches, "BUNDLE_BYTES_MAX", 200)
         server = Server()
-        together = RequestBatches(server.send)
+        together = RequestBatches(server.send, msgspec.structs.replace(LIMITS, bytes=200))
         asking = [
             together.ask(renewal(n, scope="x" * (300 if n == 2 else 10)), 5.0) for n in range(5)
         ]
@@ -87,15 +85,15 @@ def test_while_many_are_under_way_the_next_ones_wait_and_gather() -> None:
         server = Server(wait)
         together = RequestBatches(server.send)
         asking = []
-        for number in range(UNDER_WAY_MAX + 20):
+        for number in range(LIMITS.in_flight + 20):
             asking.append(asyncio.create_task(together.ask(renewal(number), 5.0)))
             # Each in a turn of its own.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-        assert server.sizes == [1] * UNDER_WAY_MAX
+        assert server.sizes == [1] * LIMITS.in_flight
         gate.set()
-        assert await asyncio.gather(*asking) == [Accepted(n) for n in range(UNDER_WAY_MAX + 20)]
-        assert server.sizes == [1] * UNDER_WAY_MAX + [20]
+        assert await asyncio.gather(*asking) == [Accepted(n) for n in range(LIMITS.in_flight + 20)]
+        assert server.sizes == [1] * LIMITS.in_flight + [20]
 
     play(story())
 
@@ -110,12 +108,12 @@ def test_one_that_was_sent_may_have_happened_and_one_in_line_did_not() -> None:
 
         together = RequestBatches(Server(never).send)
         asking = []
-        for number in range(UNDER_WAY_MAX + 1):
+        for number in range(LIMITS.in_flight + 1):
             asking.append(asyncio.create_task(together.ask(renewal(number), 0.1)))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         *sent, waited = await asyncio.gather(*asking, return_exceptions=True)
-        assert [type(it) for it in sent] == [OutcomeUnknown] * UNDER_WAY_MAX
+        assert [type(it) for it in sent] == [OutcomeUnknown] * LIMITS.in_flight
         assert isinstance(waited, Unavailable)
         await together.close()
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.host.api import status_objects
 from holdfast.host.client.answers import HttpAnswer
-from holdfast.host.client.request_calls import LIFELINES, api_call, is_batched
+from holdfast.host.client.request_calls import PROMPT, api_call, is_batched
 from holdfast.model.access import identity as who
 from holdfast.model.encoding.wire import encode
 from holdfast.model.errors import FieldError, InvariantBroken, Missing, OutcomeUnknown, Unavailable
@@ -18,6 +18,7 @@ from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, Renew, Ren
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.region import Region
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import (
     Accepted,
@@ -36,7 +37,7 @@ from holdfast.model.requests import (
     Term,
     Update,
 )
-from holdfast.observe.watch_events import Follow, Get, GetResult
+from holdfast.observe.watch_events import Follow
 
 ME = who.controller("status")
 GROUP = "/apis/holdfast.dev/v1"
@@ -117,7 +118,7 @@ def test_what_no_server_could_be_asked_is_a_bug(body: Any) -> None:
 )
 def test_leases_and_judgements_travel_alone_on_a_path_that_servers_serve_first(body: Any) -> None:
     """A lease must not expire behind a hundred binds. [E6]"""
-    assert isinstance(body, LIFELINES)
+    assert isinstance(body, PROMPT)
     assert not is_batched(body)
     made = api_call(ME, body)
     assert (made.method, made.path) == ("POST", f"{GROUP}/terms")

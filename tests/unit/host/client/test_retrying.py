@@ -8,7 +8,8 @@ import pytest
 
 from holdfast.host.client.retrying import Performer, RefusedAnswer
 from holdfast.model.errors import Unavailable
-from holdfast.observe.retry import Budget, Nature, RetryPolicy, Send
+from holdfast.observe.operation import Nature, Send
+from holdfast.observe.retry import Budget, RetryPolicy
 from tests.patience import STORY_S
 
 

@@ -38,3 +38,26 @@ def test_what_a_parent_ignored_or_blocked_does_not_count(call: str, left: set[st
 
 def test_an_interrupt_is_python_s_again() -> None:
     assert kept(FORGET + "forget(); assert getsignal(SIGINT) is default_int_handler; ") == set()
+
+
+SWITCHES = """
+import asyncio, sys
+from holdfast.host.process import foreground
+
+class Living:
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+    async def wait(self) -> str:
+        assert 0 < sys.getswitchinterval() <= foreground.SWITCH_AFTER_S, sys.getswitchinterval()
+        return "it ended"
+
+assert sys.getswitchinterval() > foreground.SWITCH_AFTER_S
+sys.exit(asyncio.run(foreground.until_signal(Living(), lambda: None)))
+"""
+
+
+def test_the_store_s_thread_need_not_wait_long_for_a_busy_loop() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", SWITCHES], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (1, "holdfast: it ended\n")

@@ -12,8 +12,8 @@ from holdfast.host.process.shell import Shell, ShellLimits
 from holdfast.model.access.identity import Identity, server
 from holdfast.model.errors import Expired, OutcomeUnknown, Unavailable
 from holdfast.model.machine import Answered, Ask, Asked, FateOf, Range, Txn
-from holdfast.model.transaction import Committed, CompareFailed, Record
-from holdfast.store.contract import KEY_END, Page, TokenApplied
+from holdfast.model.transaction import Committed, CompareFailed, Page, Record, TokenApplied
+from holdfast.store.contract import KEY_END
 from holdfast.store.memory import MemoryStore
 from tests.puppet import PERSON, Puppet, obey, play, put, shell
 

@@ -10,8 +10,7 @@ import pytest
 from holdfast.model.errors import Expired, OutcomeUnknown, Unavailable
 from holdfast.model.machine import Changed, Started, Unwatch, Watch
 from holdfast.model.time import Instant
-from holdfast.model.transaction import Put, Transaction
-from holdfast.store.contract import Batch
+from holdfast.model.transaction import Batch, Put, Transaction
 from holdfast.store.memory import MemoryStore
 from tests.puppet import PERSON, Puppet, obey, play, shell
 

@@ -28,9 +28,10 @@ from holdfast.model.access.credential_life import revocation_name
 from holdfast.model.errors import Forbidden, Invalid
 from holdfast.model.kinds.access import Revocation, RevocationSpec
 from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.read_requests import Reach
 from holdfast.model.transaction import Delete, Put, Transaction
 from holdfast.model.validation import validate
-from holdfast.observe.watch_hub import Reach, WatchHub
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.memory import MemoryStore
 from tests.patience import STORY_S
 

@@ -6,8 +6,9 @@ import argparse
 
 import pytest
 
-from holdfast.host.__main__ import parser, settings_of
-from holdfast.host.server.client_timeouts import OPTIONS, ClientTimeouts, add_options, patience_of
+from holdfast.host.__main__ import parser
+from holdfast.host.server.client_timeouts import OPTIONS, ClientTimeouts, patience_of
+from holdfast.host.server.server_options import add_options, settings_of
 from holdfast.model.errors import Invalid
 
 

@@ -15,7 +15,14 @@ from holdfast.host.process.metrics import Metrics
 from holdfast.host.server import component_pulses
 from holdfast.host.server.component_pulses import BACKLOG_MAX_MS, FORGET_AFTER_MS, ComponentPulses
 from holdfast.model.errors import Unavailable
-from holdfast.model.pulse import Backlog, Beat, FreeCapacity, PendingCount, Pulse
+from holdfast.model.pulse import (
+    Backlog,
+    Beat,
+    FreeCapacity,
+    PendingCount,
+    Pulse,
+    TenantStanding,
+)
 from tests.patience import STORY_S
 
 WORK = Beat("controller:workload", 3, 7, 40, 5, 1_500, 9, 6, 1, 0, {"Conflict": 2}, "Conflict: x")
@@ -167,3 +174,21 @@ def test_every_server_is_informed_again_and_again_though_one_is_away(
     first = heard["up"][0]
     assert (first.process, first.picture_ms, first.beats) == ("controllers main", 30, (WORK,))
     assert (first.relists, first.missed) == (2, 1)
+
+
+def test_fairness_figures_come_from_the_scheduler_that_reports_a_tenant(time: _Clock) -> None:
+    """And go with it when it falls silent. [G2, G3]"""
+    book, metrics = ComponentPulses("one"), Metrics()
+    book.count(metrics)
+    owed = TenantStanding("acme", 0.25, 0.5, 0.3, 60_000, 1_000)
+    rich = TenantStanding("globex", 0.75, 0.5)
+    for number, standings in enumerate(((owed,), (rich,))):
+        beat = Beat(f"scheduler:shard-{number}-of-2", 1, backlog=Backlog(fairness=standings))
+        book.take("s", Pulse(f"scheduler {number}", (beat,)))
+    assert book.standings() == {"acme": owed, "globex": rich}
+    text = metrics.text()
+    assert 'holdfast_fairness_debt{tenant="acme"} 0.25' in text
+    assert 'holdfast_fairness_debt{tenant="globex"} -0.25' in text
+    assert 'holdfast_fairness_lapsed_seconds{tenant="acme"} 60' in text
+    time.ms += BACKLOG_MAX_MS + 1
+    assert book.standings() == {}

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.dispatch import HANDLERS
 from holdfast.host.server.forwarding import (
     BODY_BYTES_MAX,
     decode_forward,
@@ -27,14 +26,23 @@ from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Accepted, Create, Forward, Patch, PatchType, Term, Update
+from holdfast.model.requests import (
+    REQUESTS,
+    Accepted,
+    Create,
+    Forward,
+    Patch,
+    PatchType,
+    Term,
+    Update,
+)
 from tests.furnished import Furnished
 from tests.unit.commit.test_authority_table import EXAMPLES
 
 ANN = Identity("ann", ("devs", "tenant:acme"), ("acme",))
 
 
-@pytest.mark.parametrize("request_type", HANDLERS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("request_type", REQUESTS, ids=lambda cls: cls.__name__)
 def test_every_request_arrives_as_it_was_sent_and_its_verdict_too(request_type: type[Any]) -> None:
     it = Furnished()
     it.plane.quota(hard={"cpu": "64"})

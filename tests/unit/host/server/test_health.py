@@ -12,7 +12,8 @@ from holdfast.host.api.objects.presentation import Forms
 from holdfast.host.process.shell import Shell
 from holdfast.host.server.health import CachedCheck, HealthChecks
 from holdfast.model.access.identity import server
-from holdfast.observe.watch_hub import Reach, WatchHub
+from holdfast.model.read_requests import Reach
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.memory import MemoryStore
 
 

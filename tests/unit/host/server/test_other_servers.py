@@ -204,7 +204,7 @@ def test_a_request_without_verdict_may_have_happened(tmp_path: Path) -> None:
 
     async def story(pair: Pair) -> None:
         pair.machine.is_silent = True
-        with pytest.raises(OutcomeUnknown, match="no verdict within"):
+        with pytest.raises(OutcomeUnknown, match="no answer to a request to server one within"):
             await pair.ask(1, timeout_s=0.2)
         assert pair.machine.names == ["w1"]
 

@@ -44,9 +44,10 @@ from holdfast.model.heartbeat import Renew
 from holdfast.model.kinds.access import Revocation, RevocationSpec
 from holdfast.model.kinds.node import Node, NodeStatus
 from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.read_requests import Reach
 from holdfast.model.time import wall_ms
 from holdfast.model.transaction import Put, Transaction
-from holdfast.observe.watch_hub import Reach, WatchHub
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.memory import MemoryStore
 from tests.patience import STORY_S
 

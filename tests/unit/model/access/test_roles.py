@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.commit.access.authorize import PERMISSIONS
-from holdfast.commit.dispatch import HANDLERS
 from holdfast.commit.objects.deletion import FINALIZERS, REMOVERS
 from holdfast.commit.objects.field_writers import WRITERS
 from holdfast.correct.all_controllers import all_controllers
 from holdfast.correct.garbage.ownership import FOLLOWED
 from holdfast.host.server.caller_rights import built_in_objects
-from holdfast.model import requests as ask
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import ADMINS, Identity, acts_as
 from holdfast.model.access.rights import GrantedRule, Permission, find_grant
@@ -130,12 +127,6 @@ def test_no_rule_of_a_component_has_a_wildcard_where_it_writes() -> None:
         for rule in rules:
             if any(verb not in READ for verb in rule.verbs):
                 assert "*" not in "".join((*rule.resources, *rule.verbs)), name
-
-
-def test_every_request_of_components_is_some_deed() -> None:
-    """A request without a permission would be accepted from every caller. [C6.7]"""
-    ordinary = {ask.Create, ask.Update, ask.Patch, ask.Remove}
-    assert set(PERMISSIONS) == set(HANDLERS) - ordinary
 
 
 @pytest.mark.parametrize("controller", all_controllers(), ids=lambda it: it.name)

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from holdfast.model.encoding.list_maps import KEYS_OF_ELEMENTS, ListRule, ListType, list_rule
+from holdfast.model.encoding.list_maps import ListRule, ListType, list_rule
 from holdfast.model.encoding.schema import (
     NAME_PREFIX,
     REF_PREFIX,
@@ -23,9 +23,9 @@ from holdfast.model.encoding.schema import (
     struct_description,
 )
 from holdfast.model.kinds.placement import Placement, Taint, Toleration
-from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.template import Port, Template
 from holdfast.model.kinds.workload import WorkloadStatus
-from holdfast.model.meta import ObjectMeta
+from holdfast.model.meta import ObjectMeta, Part
 from holdfast.model.registry import KINDS
 
 COMPONENTS = components()
@@ -150,9 +150,11 @@ def test_lists_say_how_they_are_merged(
 
 def test_keys_of_a_map_are_always_known() -> None:
     """A key that may be left out has a default that stands for it."""
-    for cls, keys in KEYS_OF_ELEMENTS.items():
+    keyed = [cls for cls in Part.__subclasses__() if cls.list_keys]
+    assert {Port, Taint} < set(keyed)
+    for cls in keyed:
         schema = schema_of(cls)
-        for key in keys:
+        for key in cls.list_keys:
             assert key in schema["required"] or "default" in schema["properties"][key]
             assert schema["properties"][key]["type"] == "string"
 
@@ -166,7 +168,7 @@ def test_only_lists_have_a_rule() -> None:
     assert isinstance(node_spec, inspect.StructType)
     rules = {field.name: list_rule(Placement, field) for field in node_spec.fields}
     assert rules["zones"] == ListRule(ListType.ATOMIC)
-    assert KEYS_OF_ELEMENTS[Taint] == ("key", "effect")
+    assert Taint.list_keys == ("key", "effect")
 
 
 def test_what_takes_numbers_or_text_is_marked() -> None:

@@ -12,8 +12,9 @@ from msgspec import Meta, inspect
 from holdfast.model.encoding.json_guard import DEPTH_MAX
 from holdfast.model.encoding.struct_types import inner_types, struct_type
 from holdfast.model.encoding.unknown_fields import integers_bounded
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.meta import INT_MAX, Int, ManagedFields, ObjectMeta
-from holdfast.model.registry import KINDS, Kind
+from holdfast.model.registry import KINDS
 
 
 def fields_of(info: inspect.Type) -> Iterator[tuple[type[msgspec.Struct], inspect.Field]]:

@@ -147,4 +147,5 @@ def test_only_replicas_that_serve_others_must_ask(cause: Cause) -> None:
     spent = DisruptionLedger(allowed=0)
     assert (disruption_refusal(spent, cause) is not None) is (cause in BUDGETED)
     assert disruption_refusal(DisruptionLedger(), cause) is None
-    assert frozenset({Cause.DRAIN, Cause.ROLLOUT, Cause.PREEMPTION}) == BUDGETED
+    others = {Cause.DRAIN, Cause.TAINT, Cause.ROLLOUT, Cause.PREEMPTION}
+    assert others == BUDGETED

@@ -17,6 +17,7 @@ from holdfast.model.audit.audit_records import (
     record_of,
 )
 from holdfast.model.audit.chain import ChainVerification, ChainVerifier
+from holdfast.model.audit.journal_protocol import Append, Appended, Cut, Prune, Ready, Resume
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.machine import (
     Answered,
@@ -43,14 +44,6 @@ from holdfast.observe.audit_writer.audit_writer import (
     AuditWriter,
 )
 from holdfast.observe.audit_writer.chain_end import Chain
-from holdfast.observe.audit_writer.journal_protocol import (
-    Append,
-    Appended,
-    Cut,
-    Prune,
-    Ready,
-    Resume,
-)
 from holdfast.store.memory import Keyspace
 
 

@@ -13,9 +13,8 @@ from holdfast.model.audit.audit_records import (
     mutation_of,
     record_of,
 )
-from holdfast.model.transaction import Change
+from holdfast.model.transaction import Batch, Change
 from holdfast.observe.audit_writer.chain_end import ENDED_MAX, Chain, take_over
-from holdfast.store.contract import Batch
 
 
 def stamp(revision: int, *names: str) -> Change:

@@ -73,6 +73,28 @@ def test_each_kind_of_miss_has_its_change(
     assert waiting(rig, placement).smallest_change.startswith(change)
 
 
+def test_all_that_keeps_work_from_the_nearest_node_is_named() -> None:
+    """A toleration alone would not help if the node were cordoned and full as well. [E3]"""
+    rig = Rig()
+    rig.node("node-a", cpu="2")
+    rig.start()
+    rig.replica("web-9-0", cpu="1500m")
+    old = rig.scheduler.cache.get("nodes", "", "node-a")
+    closed = msgspec.structs.replace(old.spec, cordoned=True, taints=(Taint(key="gpu"),))
+    rig.put(msgspec.structs.replace(old, spec=closed))
+    assert waiting(rig).smallest_change == (
+        "a toleration of the taint gpu=:NoSchedule, and 500m cpu more free on node node-a, "
+        "and node node-a uncordoned"
+    )
+
+
+def test_a_node_that_would_still_be_too_small_is_not_the_one_to_change() -> None:
+    """[E3]"""
+    rig = Rig()
+    rig.node("node-a", cpu="2", taints=(Taint(key="gpu"),))
+    assert waiting(rig, cpu="64").smallest_change == "a node with 64 cpu and 1Gi memory free"
+
+
 def test_a_device_is_missing_or_taken() -> None:
     """[E3, F2]"""
     gpu = (DeviceRequest(device_class="gpu", count=1),)

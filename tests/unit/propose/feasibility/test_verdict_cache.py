@@ -19,12 +19,12 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selection.selectors import Expression, SelectorOperator
 from holdfast.observe.cache import ObjectChange
 from holdfast.observe.node_columns import Codes, Floats, Ints, Level, Rows
-from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.feasibility import verdict_cache as verdict_caches
 from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
 from holdfast.propose.feasibility.outcome import FILTER_UNKNOWN, PlacementReport, Proposal, Verdict
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import Filter
+from holdfast.propose.fleet_snapshot import Candidate, FleetSnapshot, PendingWork
 from holdfast.propose.proposals import propose, propose_batch
 from holdfast.propose.scores import Scorer
 from tests.plane import template
@@ -36,7 +36,7 @@ def policy(**spec: Any) -> SchedulerPolicy:
 
 
 def decided(
-    seen: View, verdict_cache: VerdictCache | None = None, work: Any = None
+    seen: FleetSnapshot, verdict_cache: VerdictCache | None = None, work: Any = None
 ) -> Proposal | PlacementReport:
     return propose(seen, work or replica(), NOW, random.Random(1), verdict_cache)
 
@@ -51,7 +51,7 @@ def _rack_power(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return Refusal(Reason.NOT_ALLOWED, "the rack of this node has no power")
 
 
-def _racks_power(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def _racks_power(work: PendingWork, view: FleetSnapshot, rows: Rows, level: Level) -> Codes | None:
     power = view.columns.facts.label("power")
     off = power.numbers.get("off")
     return None if off is None else (power.column[rows] == off).astype(np.uint8)
@@ -60,7 +60,7 @@ def _racks_power(work: PendingWork, view: View, rows: Rows, level: Level) -> Cod
 RACK_POWER = Filter("rack-power", _rack_power, _racks_power, ("RackWithoutPower",), passes=True)
 
 
-def _by_name(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
+def _by_name(work: PendingWork, view: FleetSnapshot, rows: Rows, more: Ints | int) -> Floats:
     label = view.columns.facts.label("nice")
     return np.where(label.column[rows] >= 0, 100.0, 0.0)
 
@@ -183,7 +183,7 @@ def test_a_filter_that_depends_on_the_load_is_evaluated_before_each_placement() 
         taken = candidate.site.ledger.used
         return Refusal(Reason.NOT_ALLOWED, "the node is occupied") if taken else None
 
-    def all_alone(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+    def all_alone(work: PendingWork, view: FleetSnapshot, rows: Rows, level: Level) -> Codes | None:
         columns = view.columns
         taken = (columns.free[:, rows] != columns.total[:, rows]).any(axis=0)
         return taken.astype(np.uint8)

@@ -14,8 +14,8 @@ from holdfast.model.kinds.template import DeviceRequest, Resources, Template
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.fit import demand_of
 from holdfast.observe.cache import ObjectChange
-from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.fleet import Fleet
+from holdfast.propose.fleet_snapshot import FleetSnapshot
 from holdfast.propose.gpu import GpuDemand, GpuPool, Sparing
 from holdfast.propose.gpu.class_columns import DEVICES_MAX
 from holdfast.propose.gpu.pools import CLASSES_MAX, demand_for
@@ -76,7 +76,7 @@ def test_more_devices_or_classes_than_are_packed_are_still_placed() -> None:
     assert pools[0].columns.devices.shape[1] == DEVICES_MAX
     wanted = Template(devices=(DeviceRequest(device_class="gpu", count=DEVICES_MAX + 6),))
     assert demand_for(demand_of(wanted), "gpu").devices == DEVICES_MAX
-    found = placed(View(seen, Things(ACME, WEST)), replica(wanted))
+    found = placed(FleetSnapshot(Things(ACME, WEST), fleet=seen), replica(wanted))
     assert (found.node, len(found.held.devices)) == ("many", DEVICES_MAX + 6)
 
 

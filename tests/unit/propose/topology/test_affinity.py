@@ -136,6 +136,11 @@ def test_an_anti_affinity_keeps_others_away_as_well(within: Topology) -> None:
     rig.remove(rig.get("db-0-0"))
     rig.pass_time(1_000)
     assert rig.where(f"web-{waits}-0")
+    # What is kept about this work knows no rule about others any more.
+    cache = rig.scheduler.verdict_cache
+    kept = cache.known(cache.key(rig.get(f"web-{waits}-0")))
+    assert kept is not None
+    assert kept.topology_rules is None
 
 
 def test_replicas_that_stay_apart_get_a_node_each_and_the_next_waits() -> None:

@@ -15,13 +15,13 @@ from holdfast.model.errors import Expired, Forbidden, Unavailable
 from holdfast.model.transaction import (
     ABSENT,
     NEVER,
+    Batch,
     Compare,
     CompareFailed,
     Delete,
     Put,
     Transaction,
 )
-from holdfast.store.contract import Batch
 from holdfast.store.encryption import EncryptedStore
 from holdfast.store.encryption import keyring as keyrings
 from holdfast.store.encryption.encrypted_store import ReencryptionResult, demand_plain

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.model.errors import Invalid, Unavailable
-from holdfast.model.transaction import ABSENT
-from holdfast.store.contract import Forgotten, NotApplied, TokenApplied
+from holdfast.model.transaction import ABSENT, Forgotten, NotApplied, TokenApplied
 from holdfast.store.etcd.slots import (
     FATES_MAX,
     SLOTS_AT_ONCE,

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.model.errors import Expired, InvariantBroken
-from holdfast.model.transaction import Change
-from holdfast.store.contract import Batch
+from holdfast.model.transaction import Batch, Change
 from holdfast.store.etcd.watch_reader import (
     BUFFER_CHANGES_MAX,
     Buffer,

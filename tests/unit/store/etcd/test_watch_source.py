@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.errors import Expired
-from holdfast.model.transaction import ABSENT, Change
-from holdfast.store.contract import Batch
+from holdfast.model.transaction import ABSENT, Batch, Change
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd import watch_source as guards
 from holdfast.store.etcd.layout import Layout

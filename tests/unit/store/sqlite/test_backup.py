@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import Expired, Invalid, Unavailable
-from holdfast.model.transaction import Committed, Compare, CompareFailed, Delete, Put, Transaction
-from holdfast.store.contract import KEY_END, Forgotten
+from holdfast.model.transaction import (
+    Committed,
+    Compare,
+    CompareFailed,
+    Delete,
+    Forgotten,
+    Put,
+    Transaction,
+)
+from holdfast.store.contract import KEY_END
 from holdfast.store.sqlite import SqliteStore, backup, restore, schema, verify
 from holdfast.store.sqlite.backup import REVISION_LEAP
 from holdfast.store.sqlite.database_files import draft_of_restore, wal_of

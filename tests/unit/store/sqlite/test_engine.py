@@ -9,8 +9,18 @@ import apsw
 import pytest
 
 from holdfast.model.errors import Expired, OutcomeUnknown, Unavailable
-from holdfast.model.transaction import Committed, Compare, CompareFailed, Delete, Put, Transaction
-from holdfast.store.contract import KEY_END, Forgotten, NotApplied, TokenApplied
+from holdfast.model.transaction import (
+    Committed,
+    Compare,
+    CompareFailed,
+    Delete,
+    Forgotten,
+    NotApplied,
+    Put,
+    TokenApplied,
+    Transaction,
+)
+from holdfast.store.contract import KEY_END
 from holdfast.store.sqlite.engine import SqliteEngine
 from holdfast.store.sqlite.operation_tokens import USABLE_S
 from holdfast.store.sqlite.writes import AskFate, CommitWrite, Compact

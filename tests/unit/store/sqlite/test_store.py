@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import Invalid, OutcomeUnknown, Unavailable
-from holdfast.model.transaction import Committed, Put, Transaction
-from holdfast.store.contract import KEY_END, NotApplied, TokenApplied
+from holdfast.model.transaction import Committed, NotApplied, Put, TokenApplied, Transaction
+from holdfast.store.contract import KEY_END
 from holdfast.store.sqlite import SqliteStore, schema
 from holdfast.store.sqlite.engine import SqliteEngine
 from holdfast.store.sqlite.store import TRANSACTION_BYTES_MAX
 from tests.faulty_disk import FaultyDisk
+from tests.patience import PATIENCE_S
 
 
 def put(key: str, value: bytes = b"1") -> Transaction:
@@ -201,7 +202,7 @@ def test_what_is_too_large_is_refused_before_it_reaches_the_disk(tmp_path: Path)
         too_many = tuple(Put(f"k{i}", b"") for i in range(schema.WRITES_MAX + 1))
         with pytest.raises(Invalid):
             await store.txn(Transaction((), too_many))
-        outcome = await store.txn(Transaction((), too_many[1:]))
+        outcome = await store.txn(Transaction((), too_many[1:]), timeout_s=PATIENCE_S)
         assert outcome == Committed(1)
 
     play(tmp_path, story)

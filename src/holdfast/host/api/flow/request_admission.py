@@ -31,13 +31,13 @@ from holdfast.commit.flow.flow_control import (
 from holdfast.commit.flow.overload import RejectionReason, overload_error
 from holdfast.commit.flow.request_classes import Flow, RequestClass, RequestPurpose, classify
 from holdfast.commit.flow.seats import LEFT_MAX, FlowControllers
-from holdfast.host.api.call import Call, Route
+from holdfast.host.api.call import Call, Handler, Route
 from holdfast.host.api.flow.connections import Connection
 from holdfast.host.api.flow.load_shedder import LoadShedder
 from holdfast.host.api.flow.tenant_rates import TenantRates
 from holdfast.host.api.objects.reads import LIMIT_MAX, LOOKED_AT_MAX
 from holdfast.host.api.objects.scope import selection
-from holdfast.host.api.routes import GROUP_PATH, table
+from holdfast.host.api.routes import table
 from holdfast.host.client.transport import ATTEMPT_HEADER
 from holdfast.host.process.metrics import Histogram
 from holdfast.model.errors import HoldfastError
@@ -54,16 +54,13 @@ _OBJECTS_PER_COST = 100
 DECODED_COST = 5
 _COST_MAX = 100
 _READ_VERBS = ("get", "list", "watch", "discover", "review", "attend")
-_LIFELINE_PATHS = (f"{GROUP_PATH}/heartbeats", f"{GROUP_PATH}/terms")
 
 
 def errand_of(route: Route) -> RequestPurpose:
     """What a route does. Whether a list is a sweep depends on its query; see `extent`."""
-    if route.verb == "renew" or route.path in _LIFELINE_PATHS:
-        return RequestPurpose.LIFELINE
-    if route.subresource in ("log", "exec") or route.verb in _READ_VERBS:
-        return RequestPurpose.READ
-    return RequestPurpose.WRITE
+    if route.purpose is not None:
+        return route.purpose
+    return RequestPurpose.READ if route.verb in _READ_VERBS else RequestPurpose.WRITE
 
 
 def extent(hub: WatchHub, call: Call) -> tuple[RequestPurpose, int]:
@@ -175,7 +172,7 @@ class RequestAdmission:
         finally:
             self.bytes_held.give_back(flow, size)
 
-    async def stay(self, call: Call) -> web.StreamResponse:
+    async def stay(self, call: Call, serve: Handler) -> web.StreamResponse:
         """Serve a long stream: it needs a seat to start, and counts among the open watches."""
         flow = classify(call.identity, RequestPurpose.READ)
         is_watch = call.route.verb == "watch"
@@ -186,7 +183,7 @@ class RequestAdmission:
             if entry.state is not RequestState.BEGUN:
                 await self._wait(call, gate, entry)
             self._leave(gate, entry)
-            return await call.route.handler(call)
+            return await serve(call)
         finally:
             if is_watch:
                 self.watches.give_back(flow)

@@ -24,8 +24,8 @@ from holdfast.host.api.objects.bodies import (
 from holdfast.model.encoding import wire
 from holdfast.model.encoding.problems import CODE_TOO_LARGE, malformed
 from holdfast.model.errors import HoldfastError
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.refusal import Refusal
-from holdfast.model.registry import Kind
 from holdfast.model.requests import Accepted, Create
 
 OBJECTS_MAX = 5_000

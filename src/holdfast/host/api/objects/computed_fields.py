@@ -1,12 +1,13 @@
 """Fields of a status that are not stored: the server fills them in when it answers.
 
-`used` of a Quota comes from the ledger, `lastHeartbeat` of a Node from what servers have heard.
-Every bind changes the first and every heartbeat the second. If they were parts of the stored
-object, each would write one object more and wake all its watchers; a controller that copied them
-now and then would lag behind. So gets, lists, tables, the events of a watch and the answers to
-writes show what holds at that moment. It is no change of the object: it makes no event by itself.
+`used` of a Quota comes from the ledger, `lastHeartbeat` of a Node from what servers have heard, and
+`fairness` of a Tenant from the pulses of schedulers. Every bind changes the first and the last, and
+every heartbeat the second. If they were parts of the stored object, each would write one object
+more and wake all its watchers; a controller that copied them now and then would lag behind. So
+gets, lists, tables, the events of a watch and the answers to writes show what holds at that moment.
+It is no change of the object: it makes no event by itself.
 
-Components decide by neither field, and follow all nodes and quotas: they get what is stored.
+Components decide by none of them, and follow all nodes and quotas: they get what is stored.
 """
 
 from __future__ import annotations
@@ -21,18 +22,23 @@ from holdfast.host.api.call import Call
 from holdfast.host.api.objects import presentation
 from holdfast.host.api.objects.negotiation import PARTIAL
 from holdfast.host.process import clock
+from holdfast.host.server.heartbeat_times import NodeSigns, replica_use
 from holdfast.model import keys
 from holdfast.model.access.identity import acts_as
 from holdfast.model.encoding.wire import encode, readable
 from holdfast.model.errors import HoldfastError
+from holdfast.model.heartbeat import ReplicaUse, SeenUse
 from holdfast.model.kinds.node import Node
-from holdfast.model.kinds.tenant import Quota, QuotaStatus
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.tenant import Quota, QuotaStatus, Tenant, TenantFairness
 from holdfast.model.ledger import Amounts, QuotaLedger, TenantUse
-from holdfast.model.lifecycle import Actor
-from holdfast.model.quantity import render
+from holdfast.model.lifecycle import CHARGED, Actor
+from holdfast.model.pulse import TenantStanding
+from holdfast.model.quantity import Resource, render
 from holdfast.model.time import timestamp
+from holdfast.model.transaction import Page
 from holdfast.observe.recent_changes import ADDED, DELETED, MODIFIED, line
-from holdfast.store.contract import Page, Store
+from holdfast.store.contract import Store
 
 LEDGERS = f"{keys.LEDGERS}quota/"
 PAGE = 500
@@ -44,7 +50,10 @@ _PEOPLE = (Actor.USER, Actor.OPERATOR)
 
 def are_computed(call: Call) -> bool:
     """Whether the answer to this call has fields that are not stored."""
-    if call.kind.struct not in (Quota, Node) or call.shape == PARTIAL:
+    if call.kind.struct not in (Quota, Node, Replica, Tenant) or call.shape == PARTIAL:
+        return False
+    if call.kind.struct is Replica and (not call.name or call.part):
+        # A list of all replicas is not decoded for this.
         return False
     return any(actor in _PEOPLE for actor in acts_as(call.identity))
 
@@ -55,8 +64,12 @@ async def with_computed_fields(call: Call, objects: Sequence[bytes]) -> Sequence
         return objects
     if call.kind.struct is Quota:
         return await with_quota_use(call.services.store, objects)
-    times_ms = await call.services.heartbeat_times.times_ms(call.services.renewals)
-    return await _with_heartbeats(call, objects, times_ms)
+    if call.kind.struct is Tenant:
+        return _with_fairness(call, objects)
+    if call.kind.struct is Replica:
+        return [await _with_replica_use(call, data) for data in objects]
+    signs = await call.services.heartbeat_times.signs(call.services.renewals)
+    return await _with_signs(call, objects, signs)
 
 
 async def with_computed_fields_if_known(call: Call, objects: Sequence[bytes]) -> Sequence[bytes]:
@@ -70,8 +83,8 @@ async def with_computed_fields_if_known(call: Call, objects: Sequence[bytes]) ->
 # Nodes -------------------------------------------------------------------------------------------
 
 
-async def _with_heartbeats(
-    call: Call, nodes: Sequence[bytes], times_ms: dict[str, int]
+async def _with_signs(
+    call: Call, nodes: Sequence[bytes], signs: dict[str, NodeSigns]
 ) -> list[bytes]:
     share = call.services.loop_share
     found = []
@@ -79,12 +92,36 @@ async def _with_heartbeats(
         if share.is_over:
             await share.rest()
         node = readable(Node, data)
-        at_ms = times_ms.get(node.name) if node is not None else None
-        if node is not None and at_ms is not None:
-            status = msgspec.structs.replace(node.status, last_heartbeat=timestamp(at_ms))
+        sign = signs.get(node.name) if node is not None else None
+        if node is not None and sign is not None:
+            status = msgspec.structs.replace(node.status, last_heartbeat=timestamp(sign.heard_ms))
+            if sign.use is not None:
+                used = _amounts(sign.use)
+                at = timestamp(sign.used_ms)
+                status = msgspec.structs.replace(status, used=used, used_at=at)
             data = encode(msgspec.structs.replace(node, status=status))
         found.append(data)
     return found
+
+
+def _amounts(use: SeenUse | ReplicaUse) -> dict[str, str]:
+    return {
+        Resource.CPU.value: render(Resource.CPU, use.cpu_milli),
+        Resource.MEMORY.value: render(Resource.MEMORY, use.memory_bytes),
+    }
+
+
+async def _with_replica_use(call: Call, data: bytes) -> bytes:
+    replica = readable(Replica, data)
+    binding = replica.status.binding if replica is not None else None
+    if replica is None or binding is None or replica.status.state not in CHARGED:
+        return data
+    uid = replica.metadata.uid
+    use = await replica_use(call.services.renewals, binding.node, uid)
+    if use is None:
+        return data
+    status = msgspec.structs.replace(replica.status, used=_amounts(use))
+    return encode(msgspec.structs.replace(replica, status=status))
 
 
 # Quotas ------------------------------------------------------------------------------------------
@@ -148,6 +185,36 @@ def _with_use(data: bytes, quota: Quota | None, uses: dict[str, _Use], now_ms: i
 
 def _rendered(amounts: Amounts) -> dict[str, str]:
     return {resource: render(resource, units) for resource, units in amounts.items()}
+
+
+# Tenants -----------------------------------------------------------------------------------------
+
+
+def _with_fairness(call: Call, tenants: Sequence[bytes]) -> list[bytes]:
+    pulses = call.services.pulses
+    standings = pulses.standings() if pulses is not None else {}
+    return [_with_standing(data, standings) for data in tenants]
+
+
+def _with_standing(data: bytes, standings: dict[str, TenantStanding]) -> bytes:
+    tenant = readable(Tenant, data) if standings else None
+    found = standings.get(tenant.name) if tenant is not None else None
+    if tenant is None or found is None:
+        return data
+    figures = TenantFairness(
+        share=_percent(found.share),
+        entitlement=_percent(found.entitlement),
+        debt=_percent(found.entitlement - found.share),
+        remembered=_percent(found.remembered),
+        settle_by=timestamp(found.settle_by_ms) if found.settle_by_ms else None,
+    )
+    status = msgspec.structs.replace(tenant.status, fairness=figures)
+    return encode(msgspec.structs.replace(tenant, status=status))
+
+
+def _percent(part: float) -> str:
+    # Without a minus before a zero.
+    return f"{round(100 * part, 2) + 0.0:.2f}%"
 
 
 # Events of a watch -------------------------------------------------------------------------------

@@ -15,10 +15,11 @@ import msgspec
 
 from holdfast.host.api.objects import table_answers
 from holdfast.model.encoding.wire import readable
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.lifecycle import Stage, State
-from holdfast.model.registry import Kind, kind_named
+from holdfast.model.registry import kind_named
 
 # A replica as a pod: what `kubectl get pods`, `logs` and `exec` need to see of one.
 #

@@ -13,7 +13,8 @@ import time
 from holdfast.host.process.metrics import Histogram
 from holdfast.host.process.shell import Shell
 from holdfast.model.errors import HoldfastError
-from holdfast.observe.watch_hub import Reach, WatchHub
+from holdfast.model.read_requests import Reach
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.contract import Store
 from holdfast.store.encryption import EncryptedStore
 from holdfast.store.memory import MemoryStore

@@ -28,8 +28,8 @@ from holdfast.model.errors import HoldfastError
 SWEEP_S = 2.0
 # After this many checks other requests get a turn: a sweep of thousands must not delay them.
 AT_ONCE = 128
-_LASTING_VERBS = ("watch", "attend")
-_LASTING_PARTS = ("log", "exec")
+# The subresources that show what a tenant's work does.
+_INSIDE = ("log", "exec")
 
 Authenticate = Callable[[web.BaseRequest], Identity]
 
@@ -41,7 +41,7 @@ def is_person(identity: Identity) -> bool:
 
 def lasts(route: Route) -> bool:
     """Whether the response may go on long after the request was authorized."""
-    return route.verb in _LASTING_VERBS or route.subresource in _LASTING_PARTS
+    return route.verb == "watch" or route.lasts
 
 
 class LongStream:
@@ -113,7 +113,7 @@ class LongStreams:
         try:
             if self.authenticate(call.request) != call.identity:
                 return False
-            looks_inside = call.route.subresource in _LASTING_PARTS and is_person(call.identity)
+            looks_inside = call.route.subresource in _INSIDE and is_person(call.identity)
             if looks_inside and call.services.rights.age_s > TRUST_S:
                 return False
             if call.route.kind is not None:

@@ -16,7 +16,7 @@ from holdfast.host.api.objects import core_names, table_answers
 from holdfast.host.api.objects.negotiation import JSON, PARTIAL, TABLE
 from holdfast.model.encoding.resource_versions import complete_version
 from holdfast.model.encoding.wire import readable
-from holdfast.model.registry import Kind
+from holdfast.model.kind_declaration import Kind
 from holdfast.observe.watch_events import bookmark_annotations
 
 _SEPARATOR = "/"

@@ -24,7 +24,7 @@ from holdfast.host.api.objects import presentation
 from holdfast.host.api.objects.computed_fields import are_computed, with_computed_fields
 from holdfast.host.api.objects.negotiation import TABLE
 from holdfast.host.api.objects.presentation import ListMetadata, Rendering
-from holdfast.host.api.objects.scope import SECRETS, node_needs_secret, selection, visible
+from holdfast.host.api.objects.scope import NEEDED, SECRETS, node_needs, selection, visible
 from holdfast.host.api.plain import JSON_HEADERS
 from holdfast.host.audit.accesses import LIST, READ
 from holdfast.model import keys
@@ -89,8 +89,8 @@ async def current(call: Call) -> ObjectEntry | None:
     """The object that the path names, as new as the caller demands, if the caller may see it."""
     services, kind = call.services, call.kind
     version = call.version
-    if call.identity.node is not None and kind.plural == SECRETS:
-        return await _secret_for_node(call, call.identity.node)
+    if call.identity.node is not None and kind.plural in NEEDED:
+        return await _needed_by_node(call, call.identity.node)
     # A caller that may see nothing of a kind must not learn whether a name exists.
     visible(call.identity, kind)
     if version is None:
@@ -107,14 +107,17 @@ async def current(call: Call) -> ObjectEntry | None:
     return entry if entry is not None and _may_see(call, entry) else None
 
 
-async def _secret_for_node(call: Call, node: str) -> ObjectEntry | None:
-    """A Secret for an agent. The permission and the Secret are read at the same revision."""
+async def _needed_by_node(call: Call, node: str) -> ObjectEntry | None:
+    """A Secret, or the record of a gang, for an agent. The permission and the object are read at
+    the same revision.
+    """
     if not await call.services.freshness.is_hub_fresh():
         raise Unavailable(
-            "this server is behind the store and cannot check access to the Secret; try again"
+            f"this server is behind the store and cannot check access to {call.kind.plural}; try "
+            "again"
         )
     hub = call.services.hub
-    if not node_needs_secret(hub, node, call.namespace, call.name):
+    if not node_needs(hub, node, call.kind.plural, call.namespace, call.name):
         return None
     return hub.get(call.kind, call.namespace, call.name)
 

@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.host.api.objects.table_columns import COLUMNS, Column
+from holdfast.model.kind_declaration import Column, Kind
 from holdfast.model.meta import Object
-from holdfast.model.registry import Kind
 
 TABLE_API_VERSION = "meta.k8s.io/v1"
 # What a row carries of its object, as the client asked: nothing, the metadata, or all of it.
@@ -29,9 +28,8 @@ _AGE = Column(
 @cache
 def columns(kind: Kind) -> tuple[Column, ...]:
     """The columns of a kind, the name first and the age last of those always shown."""
-    own = COLUMNS[kind.struct]
-    shown = tuple(column for column in own if column.priority == 0)
-    wide = tuple(column for column in own if column.priority > 0)
+    shown = tuple(column for column in kind.columns if column.priority == 0)
+    wide = tuple(column for column in kind.columns if column.priority > 0)
     return (_NAME, *shown, _AGE, *wide)
 
 

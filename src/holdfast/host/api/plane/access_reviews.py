@@ -18,6 +18,7 @@ from holdfast.host.server.authentication import identity_of
 from holdfast.host.server.caller_rights import Rights
 from holdfast.model.access.identity import Identity, acts_as
 from holdfast.model.access.rights import (
+    ALL,
     AUTHENTICATED,
     BIND,
     ESCALATE,
@@ -37,7 +38,6 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 # Far more than any part of a review has.
 FIELDS_MAX = 256
-_ANY = "*"
 _CORE = ""
 # Open to every caller, also without authentication.
 OPEN_PATHS = ("/healthz", "/livez", "/readyz")
@@ -190,8 +190,8 @@ def judge(rights: Rights, identity: Identity, asked: Attributes) -> tuple[bool, 
         return rights.may_path(identity, asked.verb, asked.path), ""
     if (asked.group, asked.resource) in _REVIEWS:
         wanted = Permission(asked.verb, asked.resource, "", "", asked.name, asked.group)
-        return asked.verb in ("create", _ANY) and rights.may(identity, wanted), ""
-    if _ANY in (asked.verb, asked.resource, asked.group):
+        return asked.verb in ("create", ALL) and rights.may(identity, wanted), ""
+    if ALL in (asked.verb, asked.resource, asked.group):
         group = asked.group or API_GROUP
         where = asked.namespace
         wanted = Permission(asked.verb, asked.resource, asked.subresource, where, asked.name, group)

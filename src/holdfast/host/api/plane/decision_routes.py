@@ -13,11 +13,12 @@ import msgspec
 from aiohttp import web
 
 from holdfast.explain.decision_object import decision_of
-from holdfast.host.api.call import Call, bad, reply
+from holdfast.host.api.call import Call, Route, bad, reply
 from holdfast.host.api.objects import presentation
 from holdfast.host.api.objects.bodies import demand_json
 from holdfast.host.api.objects.presentation import ListMetadata, Rendering
 from holdfast.host.api.objects.scope import selection, visible
+from holdfast.host.client.paths import GROUP
 from holdfast.host.server.decision_archive import Decisions
 from holdfast.host.server.explaining import replay_round
 from holdfast.model.access.identity import acts_as
@@ -200,3 +201,6 @@ def parse_token(text: str) -> tuple[int, int]:
     if not (0 < token.row < 1 << 62 and 0 <= token.member < 1 << 31):
         bad(f"continue: {excerpt(text)} is not a token of this server; start the list again")
     return token.row, token.member
+
+
+ROUTES = (Route(f"{GROUP}/records", "POST", "record", keep),)

@@ -13,9 +13,11 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from holdfast.commit.flow.request_classes import RequestPurpose
 from holdfast.host.api import status_objects
-from holdfast.host.api.call import TIMEOUT_S, Call, bad, reply
+from holdfast.host.api.call import TIMEOUT_S, Call, Route, bad, reply
 from holdfast.host.api.objects.bodies import demand_json
+from holdfast.host.client.paths import GROUP
 from holdfast.host.server.component_pulses import ComponentPulses
 from holdfast.model.access.identity import CONTROLLER_PREFIX, MONITORS, SCHEDULER_PREFIX
 from holdfast.model.access.rights import Permission
@@ -123,3 +125,12 @@ async def show(call: Call) -> web.StreamResponse:
             code=Reason.NOT_ALLOWED,
         )
     return reply(200, _PULSE_ENCODER.encode(_book(call).shown()))
+
+
+_LIFELINE = RequestPurpose.LIFELINE
+ROUTES = (
+    Route(f"{GROUP}/nodes/{{name}}/renewals", "POST", "renew", renew, purpose=_LIFELINE),
+    Route(f"{GROUP}/heartbeats", "GET", "get", show_heartbeats, purpose=_LIFELINE),
+    Route(f"{GROUP}/pulses", "POST", "pulse", take),
+    Route(f"{GROUP}/pulses", "GET", "get", show),
+)

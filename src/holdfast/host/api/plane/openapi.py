@@ -14,8 +14,8 @@ import msgspec
 import holdfast
 from holdfast.host.api.resource_table import RESOURCES, VERSION, ApiResource, collection_path
 from holdfast.model.encoding.schema import REF_PREFIX, Schema, components, schema_name
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.meta import API_GROUP
-from holdfast.model.registry import Kind
 
 GROUP_KEY = f"apis/{API_GROUP}/{VERSION}"
 

@@ -17,8 +17,9 @@ from holdfast.commit.ledgers.ledger_sums import StoreContents
 from holdfast.commit.ledgers.rebuild import rebuild_ledger
 from holdfast.commit.ledgers.recount import recount
 from holdfast.commit.record_encoding import EpochFloor, decode_or_none
-from holdfast.host.api.call import Call, reply
+from holdfast.host.api.call import Call, Route, reply
 from holdfast.host.api.objects.bodies import demand_json
+from holdfast.host.client.paths import GROUP
 from holdfast.model import keys
 from holdfast.model.access.identity import OPERATORS
 from holdfast.model.access.rights import Permission
@@ -233,3 +234,9 @@ def _shown(value: bytes) -> Any:
         return msgspec.json.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return value.decode(errors="replace")
+
+
+ROUTES = (
+    Route(f"{GROUP}/quarantine", "GET", "get", show),
+    Route(f"{GROUP}/quarantine/repairs", "POST", "repair", repair),
+)

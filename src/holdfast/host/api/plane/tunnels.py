@@ -11,7 +11,8 @@ import socket
 
 from aiohttp import web
 
-from holdfast.host.api.call import Call
+from holdfast.host.api.call import Call, Route
+from holdfast.host.client.paths import GROUP
 from holdfast.host.tunnel.protocol import FRAME_BYTES_MAX, PING_S, SILENCE_S
 from holdfast.host.tunnel.server_end import AgentConnection
 from holdfast.model.errors import Forbidden, Missing
@@ -88,3 +89,9 @@ def _notice_silence(call: Call) -> None:
     raw = transport.get_extra_info("socket") if transport is not None else None
     if raw is not None:
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE_S * 1_000))
+
+
+ROUTES = (
+    Route(f"{GROUP}/nodes/{{name}}/summons", "GET", "attend", wait, lasts=True),
+    Route(f"{GROUP}/nodes/{{name}}/visits/{{part}}", "GET", "attend", visit, lasts=True),
+)

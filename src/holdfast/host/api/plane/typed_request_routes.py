@@ -15,38 +15,37 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.commit.dispatch import HANDLERS
+from holdfast.commit.flow.request_classes import RequestPurpose
 from holdfast.host.api import status_objects
-from holdfast.host.api.call import Call, bad, reply
+from holdfast.host.api.call import Call, Route, bad, reply
 from holdfast.host.api.objects import batch, slices
 from holdfast.host.api.objects.bodies import demand_json
 from holdfast.host.client.create_form import MARK, CreateForm, unpack
+from holdfast.host.client.paths import GROUP
 from holdfast.model.encoding import json_guard
 from holdfast.model.encoding.problems import describe_error, malformed
 from holdfast.model.errors import HoldfastError
-from holdfast.model.registry import kind_named
+from holdfast.model.kind_declaration import Kind
+from holdfast.model.registry import kind_of_plural
 from holdfast.model.requests import (
+    LIFELINES,
+    REQUESTS,
     Accepted,
-    AcquireLease,
     Bind,
     Create,
-    JudgeNode,
-    ReleaseLease,
-    RenewLease,
+    TypedRequest,
+    is_request,
 )
 
 REQUESTS_MAX = 5_000
-REPLICA = kind_named("Replica")
 
-TYPED: tuple[type[Any], ...] = tuple(
-    cls for cls in HANDLERS if cls.__struct_config__.tag is not None
-)
+TYPED: tuple[type[Any], ...] = tuple(cls for cls in REQUESTS if issubclass(cls, TypedRequest))
 _ENCODER = msgspec.json.Encoder()
 _ONE = msgspec.json.Decoder(reduce(or_, TYPED))
 _MANY = msgspec.json.Decoder(list[reduce(or_, TYPED)])  # type: ignore[misc]
 _EACH = msgspec.json.Decoder(reduce(or_, (*TYPED, CreateForm)))
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
-_TERM = msgspec.json.Decoder(AcquireLease | RenewLease | ReleaseLease | JudgeNode)
+_TERM: msgspec.json.Decoder[Any] = msgspec.json.Decoder(reduce(or_, LIFELINES))
 _BIND = msgspec.json.Decoder(Bind)
 _BINDS = msgspec.json.Decoder(list[Bind])
 
@@ -148,8 +147,9 @@ async def _decide(call: Call, request: Any) -> web.StreamResponse:
 
 
 def _with_operation(call: Call, request: Any) -> Any:
-    """The request with the operation id of the header, if it has none of its own."""
-    if not call.operation or getattr(request, "operation", None) != "":
+    """The request with the operation id of the header, unless it has one or needs none."""
+    has_own = "operation" not in request.__struct_fields__ or request.operation
+    if not call.operation or has_own:
         return request
     return msgspec.structs.replace(request, operation=call.operation)
 
@@ -169,10 +169,18 @@ async def _decide_all(call: Call, wanted: list[Any]) -> web.StreamResponse:
         if wish == "terse" and isinstance(request, Bind | Create) and isinstance(known, Accepted):
             results.append(batch.opening(known) + b"}")
         else:
-            results.append(batch.result(known, REPLICA, _name(request), brief=wish == "names"))
+            results.append(batch.result(known, *_changed(request), brief=wish == "names"))
     return reply(200, batch.results_body(results))
 
 
-def _name(request: Any) -> str:
-    target = getattr(request, "target", None) or getattr(request, "object", None)
-    return target.name if target is not None else ""
+def _changed(request: Any) -> tuple[Kind | None, str]:
+    """The kind and the name of the object that a request changes."""
+    changed = request.subject() if is_request(request) else None
+    return (kind_of_plural(changed.plural), changed.name) if changed is not None else (None, "")
+
+
+ROUTES = (
+    Route(f"{GROUP}/requests", "POST", "request", requests),
+    Route(f"{GROUP}/bindings", "POST", "request", bindings),
+    Route(f"{GROUP}/terms", "POST", "request", terms, purpose=RequestPurpose.LIFELINE),
+)

@@ -14,8 +14,9 @@ import msgspec
 from aiohttp import web
 
 from holdfast.commit.record_encoding import decode_or_none
-from holdfast.host.api.call import Call, reply
+from holdfast.host.api.call import Call, Route, reply
 from holdfast.host.api.objects.bodies import demand_json
+from holdfast.host.client.paths import GROUP
 from holdfast.model import keys, plane_format
 from holdfast.model.access.identity import OPERATORS
 from holdfast.model.access.rights import Permission
@@ -136,3 +137,9 @@ async def _all(store: Store, prefix: str) -> AsyncIterator[Any]:
             if found is not None:
                 yield found
         start = page.more_from
+
+
+ROUTES = (
+    Route(f"{GROUP}/upgrade", "GET", "get", show),
+    Route(f"{GROUP}/upgrade/format", "POST", "raise", raise_format),
+)

@@ -256,6 +256,10 @@ class Cgroups:
         """Which controllers work here."""
         return tuple(self._seats)
 
+    def seat(self, controller: str) -> CgroupParent | None:
+        """Where the groups for a controller are, if it works here."""
+        return self._seats.get(controller)
+
     def path(self, attempt: Attempt) -> str:
         """The group of an attempt, as each hierarchy names it."""
         return f"/{self.relative}/{name(attempt)}"
@@ -273,8 +277,7 @@ class Cgroups:
         told = {}
         for controller in (CPU, MEMORY, PIDS):
             told[controller] = self._limit(attempt, controller, of)
-        if of.share_milli:
-            told["share"] = self._share(attempt, of)
+        told["share"] = self._share(attempt, of)
         if denied:
             told[DEVICES] = self._deny(attempt, denied)
         for controller in self._seats:
@@ -306,11 +309,10 @@ class Cgroups:
 
     def _share(self, attempt: Attempt, of: CgroupLimits) -> str:
         seat = self._seats.get(CPU)
-        write = limits.share_write(seat.version, of) if seat is not None else None
-        if seat is None or write is None:
-            return f"none: {self.lacking.get(CPU, 'nothing is set aside')}"
-        problem = written(seat.folder / name(attempt), write)
-        share = render(Resource.CPU, of.share_milli)
+        if seat is None:
+            return f"none: {self.lacking[CPU]}"
+        problem = written(seat.folder / name(attempt), limits.share_write(seat.version, of))
+        share = render(Resource.CPU, of.share_milli) if of.share_milli else "least"
         return f"none: {problem}" if problem else f"cgroup-v{seat.version} {share}"
 
     def _deny(self, attempt: Attempt, denied: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.model.kinds.template import Template
 from holdfast.model.quantity import Resource, demand, render
+from holdfast.model.service_class import ServiceClass, service_class
 
 CPU, MEMORY, PIDS, DEVICES = "cpu", "memory", "pids", "devices"
 # Processes and threads of one attempt: far more than usual work has, far less than a machine can.
@@ -103,10 +104,10 @@ def writes(version: int, controller: str, of: CgroupLimits) -> tuple[CgroupWrite
     return ()
 
 
-def share_write(version: int, of: CgroupLimits) -> CgroupWrite | None:
-    """The write that gives work its share of busy CPUs; None when nothing is set aside."""
-    if not of.share_milli:
-        return None
+def share_write(version: int, of: CgroupLimits) -> CgroupWrite:
+    """The write that gives work its share of busy CPUs: the least one when nothing is set aside,
+    since the kernel's default is that of a whole CPU.
+    """
     if version == 1:
         return CgroupWrite("cpu.shares", str(shares(of.share_milli)))
     return CgroupWrite("cpu.weight", str(_weight(of.share_milli)))
@@ -121,3 +122,25 @@ def amount(controller: str, of: CgroupLimits) -> str:
             return render(Resource.MEMORY, of.memory_bytes) if of.memory_bytes else ""
         case _:
             return str(of.pids) if of.pids else ""
+
+
+# Which work the kernel kills first when the whole machine lacks memory: the values of Kubernetes.
+#
+# Below 0 is only possible with CAP_SYS_RESOURCE. Work inherits what its first processes have.
+OOM_GUARANTEED, OOM_BEST_EFFORT, OOM_WHOLE = -997, 1_000, 1_000
+
+
+def oom_score(of: Template, machine_bytes: int) -> int:
+    """The `oom_score_adj` of a template's processes on a machine with this much memory.
+
+    Burstable work is killed the earlier, the less memory it requested: what it has beyond that was
+    promised to none.
+    """
+    match service_class(of):
+        case ServiceClass.GUARANTEED:
+            return OOM_GUARANTEED
+        case ServiceClass.BEST_EFFORT:
+            return OOM_BEST_EFFORT
+    asked = demand(Resource.MEMORY, of.resources.memory)
+    share = OOM_WHOLE * asked // max(1, machine_bytes)
+    return min(OOM_BEST_EFFORT - 1, max(2, OOM_WHOLE - share))

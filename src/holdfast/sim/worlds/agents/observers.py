@@ -10,9 +10,9 @@ import msgspec
 
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Renew, Renewed
-from holdfast.model.machine import Answered, ArchiveRecord, Ask, Machine, Persist
+from holdfast.model.machine import Answered, AnyMachine, ArchiveRecord, Ask, Persist
+from holdfast.model.read_requests import Get
 from holdfast.model.time import Instant
-from holdfast.observe.watch_events import Get
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker
 from holdfast.sim.world import World
@@ -33,7 +33,7 @@ class AcknowledgedRenewal(msgspec.Struct, frozen=True):
 class AgentTap:
     """A machine that steps an agent and states facts about it for the checkers."""
 
-    def __init__(self, node: str, machine: Machine) -> None:
+    def __init__(self, node: str, machine: AnyMachine) -> None:
         self.machine = machine
         self._node = node
         self._renewals: dict[int, tuple[Renew, int]] = {}
@@ -60,9 +60,9 @@ def _exposes_secret(effect: Any) -> bool:
     return contains_secret(msgspec.msgpack.encode(effect))
 
 
-def tapped_agent(node: str, make: Callable[[Seat], Machine]) -> Callable[[Seat], AgentTap]:
+def tapped_agent(_identity: str, make: Callable[[Seat], AnyMachine]) -> Callable[[Seat], AgentTap]:
     """A factory of agents with a tap."""
-    return lambda seat: AgentTap(node, make(seat))
+    return lambda seat: AgentTap(seat.name, make(seat))
 
 
 CHECK_MS = 250

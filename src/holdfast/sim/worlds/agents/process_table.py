@@ -103,7 +103,7 @@ class AgentProcesses(Processes):
         if contains_secret(repr(launch)):
             self._world.fact(SecretExposed(f"the trace of {cell.name}"))
         if cell.host.things.get(FULL, 0):
-            self._world.fact(StartRefused(cell.host.name, launch.attempt.uid))
+            self._world.fact(StartRefused(cell.host.own_name, launch.attempt.uid))
             self._refuse(cell, launch, DISK_FULL)
             return
         super()._launch(cell, launch)
@@ -149,7 +149,9 @@ class AgentProcesses(Processes):
     def _probe(self, cell: Cell, probe: RunProbe) -> None:
         attempt, held = probe.attempt, self.table(cell.host).get(probe.attempt)
         if probe.kind is Check.PRE_STOP:
-            order = StopOrdered(cell.host.name, attempt.uid, attempt.number, True, probe.timeout_ms)
+            order = StopOrdered(
+                cell.host.own_name, attempt.uid, attempt.number, True, probe.timeout_ms
+            )
             self._world.fact(order)
         is_well, takes_ms = self._answer(probe, held)
         answer = Probed(attempt, probe.kind, is_well, "" if is_well else "no answer")
@@ -180,18 +182,18 @@ class AgentProcesses(Processes):
             super()._strike(_number, host, held)
         elif held.is_running:
             held.was_frozen = True
-            self._waiting.setdefault(host.name, []).append((held, None))
+            self._waiting.setdefault(host.own_name, []).append((held, None))
 
     def _extend(self, cell: Cell, effect: Extend) -> None:
         if not cell.host.things.get(STALLED, 0):
             super()._extend(cell, effect)
             return
-        waiting = self._waiting.setdefault(cell.host.name, [])
+        waiting = self._waiting.setdefault(cell.host.own_name, [])
         waiting += [(held, effect) for held in self.table(cell.host).values() if held.is_running]
 
     def _halt(self, cell: Cell, halt: Halt) -> None:
         attempt = halt.attempt
-        order = StopOrdered(cell.host.name, attempt.uid, attempt.number, False, halt.grace_ms)
+        order = StopOrdered(cell.host.own_name, attempt.uid, attempt.number, False, halt.grace_ms)
         self._world.fact(order)
         super()._halt(cell, halt)
 
@@ -199,7 +201,7 @@ class AgentProcesses(Processes):
         if not host.things.get(STALLED, 0):
             super()._stop(host, held, grace_ms)
             return
-        self._waiting.setdefault(host.name, []).append((held, grace_ms))
+        self._waiting.setdefault(host.own_name, []).append((held, grace_ms))
         for cell in host.cells:
             self._after(
                 host, grace_ms + OVERDUE_MS, self._end_shim, (cell, cell.life), (host, held)
@@ -224,7 +226,7 @@ class AgentProcesses(Processes):
         return heal
 
     def _wake_up(self, host: Host) -> None:
-        for held, request in self._waiting.pop(host.name, []):
+        for held, request in self._waiting.pop(host.own_name, []):
             if not held.is_running:
                 continue
             # The deadline is checked before any request, so that no late request extends it.
@@ -235,7 +237,7 @@ class AgentProcesses(Processes):
                 super()._stop(host, held, request)
 
     def _power(self, host: Host) -> None:
-        self._waiting.pop(host.name, None)
+        self._waiting.pop(host.own_name, None)
         super()._power(host)
 
     def _disk_full(self, world: World, fault: Fault) -> Heal:

@@ -40,12 +40,12 @@ class ReportedStatus:
                 continue
             replica, name = replica_of(self._store_copy, held), held.launch.name
             binding = replica.status.binding if replica is not None else None
-            if replica is None or binding is None or binding.node != host.name:
-                return f"{name} runs on {host.name} but is not reported there"
+            if replica is None or binding is None or binding.node != host.own_name:
+                return f"{name} runs on {host.own_name} but is not reported there"
             status = replica.status
             if status.state in (State.RUNNING, State.UNKNOWN):
                 if status.state is State.UNKNOWN or status.process.id != held.process.id:
-                    return f"{name} runs on {host.name} but is reported as {status.state.value}"
+                    return f"{name} runs on {host.own_name} but is reported as {status.state.value}"
                 wrong = self._readiness(held, age_ms, status.stage)
                 if wrong:
                     return f"{name} is reported as {status.stage.value} but is {wrong}"
@@ -75,7 +75,7 @@ class ReportedStatus:
                     continue
                 gone[uid] = self._gone_us.get(uid, world.now_us)
                 if world.now_us - gone[uid] > REMOVED_WITHIN_MS * 1000:
-                    return f"{host.name} still has files of {held.launch.name}"
+                    return f"{host.own_name} still has files of {held.launch.name}"
         self._gone_us = gone
         return None
 

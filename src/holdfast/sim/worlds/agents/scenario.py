@@ -16,22 +16,28 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.agent import Agent
-from holdfast.agent.node_facts import NodeFacts
 from holdfast.agent.runtime_protocol import OPENING_MS
 from holdfast.agent.secret_values import SECRET_MISSING
 from holdfast.commit.context import PlaneSettings
-from holdfast.correct.all_controllers import core_controllers
-from holdfast.correct.controller_runner import ControllerRunner
-from holdfast.model import fence, keys
+from holdfast.model import fence
 from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.replica import CRASH_LOOP
 from holdfast.model.lifecycle import State
-from holdfast.observe.watch_events import SERVERS
-from holdfast.propose.scheduler import Scheduler
-from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit, Settles
 from holdfast.sim.plan import LATENESS, SELDOM_LATE, Act, Hazard, calendar_steps
+from holdfast.sim.planes import laws
+from holdfast.sim.planes.components import (
+    controllers,
+    nodes,
+    operator,
+    process_tables,
+    scheduler,
+    servers,
+    spread,
+    store,
+)
+from holdfast.sim.planes.initial_objects import defaults
+from holdfast.sim.planes.simulated_plane import SimulatedPlane, Trait, world_of
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.observers import AgentAvailability, tapped_agent
@@ -52,20 +58,12 @@ from holdfast.sim.worlds.agents.start_checks import RestartBackoff, RestartCount
 from holdfast.sim.worlds.agents.stop_checks import GracefulStops, StopDeadlines, StopReasons
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.authority.people import TENANTS
-from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.authority.scenario import create_defaults, create_objects
-from holdfast.sim.worlds.authority.scripted_clients import SERVERS as CLIENT_SERVERS
-from holdfast.sim.worlds.authority.scripted_clients import StateFact
-from holdfast.sim.worlds.end_to_end.checks import OneCopy, ReleasedAfterStop
-from holdfast.sim.worlds.end_to_end.node_checks import Reborn
 from holdfast.sim.worlds.end_to_end.process_table import (
     KILL_MS,
     Adopted,
     ProcessEnded,
     ProcessStarted,
 )
-from holdfast.sim.worlds.end_to_end.servers import SimServer
-from holdfast.store.memory import Keyspace
 
 # What the census must have counted at least once over a campaign.
 DEMANDED = (
@@ -147,7 +145,6 @@ class AgentCensus(Checker):
 
 
 NODES = ("agent-0", "agent-1")
-SERVER_NAMES = ("server-1", "server-2")
 REPORTED_WITHIN_MS = 60_000
 SETTLE_MS = REPORTED_WITHIN_MS + 60_000
 AWAY_FROM_MS, AWAY_MS = 60_000, 600_000
@@ -203,60 +200,22 @@ _STOPPING_HAZARDS = (
 )
 
 
-def build(world: World, *, is_away: bool = False, opens_late: bool = False) -> None:
-    """Two servers over one store, a scheduler, all core controllers, and two nodes with work."""
-    keyspace, settings = Keyspace(), PlaneSettings(fence=TIMING)
-    create_defaults(keyspace, world.seed)
-    create_objects(keyspace, world.seed, [secret(tenant, 0) for tenant in TENANTS])
-    world.add_store(keyspace=keyspace)
-    world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
-    table = AgentProcesses(world, TIMING, opens_late=opens_late)
-    for name in SERVER_NAMES:
-        identity = f"system:server:{name}"
-        world.add(name, lambda seat: SimServer(seat, settings), store="store", identity=identity)
-    world.balance(SERVERS, SERVER_NAMES)
-    world.balance(CLIENT_SERVERS, SERVER_NAMES)
-    world.add(
-        "scheduler", lambda seat: Scheduler("main", seat.rng), identity="system:scheduler:main"
-    )
-    world.add("controllers", _controllers, identity="system:controllers")
-    for number, node in enumerate(NODES):
-        _add_agent(world, node, f"eu-{number}")
-    world.add(
-        "operator", lambda seat: WorkloadOwner(seat, ADMIN.name), store="store", identity=ADMIN
-    )
-    _add_checkers(world, keyspace, table)
-    if is_away:
-        world.post(AWAY_FROM_MS * 1000, _pause_servers, world, None)
+def silent_servers(plane: SimulatedPlane) -> None:
+    """All servers are paused for ten minutes."""
+    plane.world.post(AWAY_FROM_MS * 1000, _pause_servers, plane, None)
 
 
-def _controllers(seat: Seat) -> ControllerRunner:
-    return ControllerRunner(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
+def _pause_servers(_number: int, plane: SimulatedPlane, _: None) -> None:
+    for name in plane.plane.servers:
+        plane.world.pause_for(plane.world.cells[name], AWAY_MS)
 
 
-def _add_agent(world: World, node: str, zone: str) -> None:
-    facts = NodeFacts(region="eu", zone=zone, capacity={"cpu": "4", "memory": "16Gi"})
-    make: Callable[[Seat], Agent] = lambda seat: Agent(node, facts, seat.rng)  # noqa: E731
-    world.add(node, tapped_agent(node, make), identity=f"system:node:{node}")
-
-
-def _pause_servers(_number: int, world: World, _: None) -> None:
-    for name in SERVER_NAMES:
-        world.pause_for(world.cells[name], AWAY_MS)
-
-
-def _add_checkers(world: World, keyspace: Keyspace, table: AgentProcesses) -> None:
-    store_copy = StoreCopy()
-    store_copy.learn(tuple(keyspace.range("", keys.END).records))
-    availability, status = (
-        AgentAvailability(world, NODES, TIMING),
-        ReportedStatus(store_copy, table),
-    )
-    # The copy comes first: the other checkers read from it what the commit has changed.
-    world.check(
-        store_copy, availability, OneCopy(store_copy, table), ReleasedAfterStop(store_copy, table)
-    )
-    world.check(Reborn(store_copy, table), StopDeadlines(world, table, availability, TIMING))
+def promises(plane: SimulatedPlane) -> None:
+    """What agents promise: stops in time, pauses that grow, confined Secrets, true reports."""
+    world, store_copy, table = plane.world, plane.store_copy, plane.tables(AgentProcesses)
+    availability = AgentAvailability(world, NODES, TIMING)
+    status = ReportedStatus(store_copy, table)
+    world.check(availability, StopDeadlines(world, table, availability, TIMING))
     world.check(
         RestartBackoff(world, store_copy, table, availability), RestartCounts(store_copy, table)
     )
@@ -275,6 +234,25 @@ def _add_checkers(world: World, keyspace: Keyspace, table: AgentProcesses) -> No
     )
 
 
+def agents(*more: Trait, opens_late: bool = False) -> Callable[[World], None]:
+    """Two servers over one store, a scheduler, all controllers, and two nodes with work."""
+    return world_of(
+        store(*defaults(), *(secret(tenant, 0) for tenant in TENANTS)),
+        process_tables(partial(AgentProcesses, opens_late=opens_late)),
+        servers(),
+        scheduler,
+        controllers("controllers"),
+        nodes(spread(len(NODES), zones="01"), tap=tapped_agent),
+        operator(WorkloadOwner),
+        laws.copied,
+        laws.processes,
+        laws.node_lives,
+        promises,
+        *more,
+        settings=PlaneSettings(fence=TIMING),
+    )
+
+
 def _away_script(rng: Random) -> Sequence[Act]:
     """The acts of `script`; those that would fall into the silence come after it."""
     later_ms = AWAY_FROM_MS + AWAY_MS
@@ -289,7 +267,7 @@ def _later(act: Act, by_ms: int) -> Act:
 
 AGENTS = Scenario(
     name="holdfast.sim.worlds.agents.scenario:AGENTS",
-    build=build,
+    build=agents(),
     hazards=HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,
@@ -299,7 +277,7 @@ AGENTS = Scenario(
 # The same with servers that are silent for ten minutes.
 AWAY = Scenario(
     name="holdfast.sim.worlds.agents.scenario:AWAY",
-    build=partial(build, is_away=True),
+    build=agents(silent_servers),
     hazards=_AWAY_HAZARDS,
     faults_ms=AWAY_FROM_MS + AWAY_MS + 10_000,
     settle_ms=SETTLE_MS,
@@ -310,7 +288,7 @@ AWAY = Scenario(
 PORTS = msgspec.structs.replace(
     AGENTS,
     name="holdfast.sim.worlds.agents.scenario:PORTS",
-    build=partial(build, opens_late=True),
+    build=agents(opens_late=True),
 )
 
 # The same with stops during a loss of contact.

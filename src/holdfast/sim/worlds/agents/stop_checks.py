@@ -87,7 +87,7 @@ class StopReasons(Checker):
             if ill_at_ms is None or held.is_stopping:
                 continue
             ill_us = self._table.began_us[held.launch.attempt] + ill_at_ms * 1000
-            ill_ms = self._availability.available_ms(world, host.name, ill_us)
+            ill_ms = self._availability.available_ms(world, host.own_name, ill_us)
             if ill_ms > ILL_MS:
                 self.violated("H3", f"{held.launch.name} has been unhealthy for {ill_ms} ms")
 
@@ -209,10 +209,10 @@ class StopDeadlines(Checker):
                 self._check_lasting(world, host, held)
 
     def _check_lasting(self, world: World, host: Host, held: HeldProcess) -> None:
-        boot, sent_ms = self._availability.sent_ms.get(host.name, ("", 0))
+        boot, sent_ms = self._availability.sent_ms.get(host.own_name, ("", 0))
         now_ms = host.clock.instant(world.now_us).monotonic_ms
         if held.was_frozen or boot != host.boot or now_ms <= sent_ms + self._lasts_ms:
             return
         late_ms = now_ms - sent_ms
-        what = f"{held.launch.name} runs on {host.name} {late_ms} ms after the last renewal"
+        what = f"{held.launch.name} runs on {host.own_name} {late_ms} ms after the last renewal"
         self.violated("INV2", f"{what} that was acknowledged")

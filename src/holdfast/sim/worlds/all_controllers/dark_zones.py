@@ -18,10 +18,17 @@ from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.plan import SELDOM_LATE, Act, Hazard, calendar_steps
+from holdfast.sim.planes.simulated_plane import SimulatedPlane, world_of
 from holdfast.sim.randomness import between
 from holdfast.sim.world import World
 from holdfast.sim.worlds.all_controllers.invariants import is_ready
-from holdfast.sim.worlds.all_controllers.scenario import SCENARIO, SERVER_NAMES, build_with
+from holdfast.sim.worlds.all_controllers.scenario import (
+    LAWS,
+    SCENARIO,
+    SERVER_NAMES,
+    SETTINGS,
+    parts,
+)
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.authority.people import TENANTS
 
@@ -96,12 +103,10 @@ def _node(replica: Replica) -> str:
     return replica.status.binding.node if replica.status.binding is not None else ""
 
 
-def build(world: World) -> None:
-    """All controllers on nine nodes, three in each zone."""
-    build_with(world, NODES)
-    counted = CountedReady(world.checker(StoreCopy))
-    world.check(counted)
-    counted.watch(world)
+def counted_ready(plane: SimulatedPlane) -> None:
+    counted = CountedReady(plane.store_copy)
+    plane.world.check(counted)
+    counted.watch(plane.world)
 
 
 def script(rng: Random) -> Sequence[Act]:
@@ -120,7 +125,7 @@ def script(rng: Random) -> Sequence[Act]:
 DARK = msgspec.structs.replace(
     SCENARIO,
     name="holdfast.sim.worlds.all_controllers.dark_zones:DARK",
-    build=build,
+    build=world_of(*parts(NODES), *LAWS, counted_ready, settings=SETTINGS),
     hazards=HAZARDS,
     faults_ms=FAULTS_MS,
     script=script,

@@ -7,27 +7,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import msgspec
 
-from holdfast.agent.agent import Agent
-from holdfast.agent.node_facts import NodeFacts
 from holdfast.commit.context import PlaneSettings
-from holdfast.correct.all_controllers import all_controllers
-from holdfast.correct.controller_runner import ControllerRunner
-from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
 from holdfast.model.jobs import cron_of, finished_condition
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.lifecycle import Stage
-from holdfast.observe.watch_events import SERVERS
-from holdfast.propose.scheduler import Scheduler
-from holdfast.sim.cell import Seat
 from holdfast.sim.check import Commit, Settles
 from holdfast.sim.plan import LATENESS, Act, Hazard, calendar_steps
+from holdfast.sim.planes import laws
+from holdfast.sim.planes.components import (
+    controllers,
+    follower,
+    hidden_heartbeats,
+    nodes,
+    operator,
+    process_tables,
+    scheduler,
+    servers,
+    spread,
+    store,
+)
+from holdfast.sim.planes.initial_objects import defaults
+from holdfast.sim.planes.simulated_plane import TWO_SERVERS, SimulatedPlane, Trait, world_of
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
@@ -46,37 +53,9 @@ from holdfast.sim.worlds.all_controllers.invariants import (
 )
 from holdfast.sim.worlds.all_controllers.people import FATAL, AllControllersOperator
 from holdfast.sim.worlds.all_controllers.process_table import FinishingProcesses
-from holdfast.sim.worlds.authority.budget_checks import DisruptionBudgets
-from holdfast.sim.worlds.authority.commit_checks import ReservationClaims
-from holdfast.sim.worlds.authority.invariants import (
-    FieldOwnership,
-    LawfulTransitions,
-    same,
-    steps_of,
-)
-from holdfast.sim.worlds.authority.ledger_oracle import LedgerTotals, StoreCopy
-from holdfast.sim.worlds.authority.liveness import QuietStore, overdue_reservation
+from holdfast.sim.worlds.authority.invariants import same, steps_of
 from holdfast.sim.worlds.authority.people import TENANTS
-from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.authority.scenario import create_defaults
-from holdfast.sim.worlds.authority.scripted_clients import SERVERS as CLIENT_SERVERS
-from holdfast.sim.worlds.authority.scripted_clients import StateFact
-from holdfast.sim.worlds.authority.witness import (
-    FOLLOWER,
-    AcknowledgedWrites,
-    FinalRecount,
-    OperationsOnce,
-    WatchFollower,
-    WatchOrder,
-)
 from holdfast.sim.worlds.end_to_end.census import MISSED, EndToEndCensus
-from holdfast.sim.worlds.end_to_end.checks import OneCopy, ReleasedAfterStop
-from holdfast.sim.worlds.end_to_end.component_taps import tap_component
-from holdfast.sim.worlds.end_to_end.node_checks import JudgedNodes, Reborn
-from holdfast.sim.worlds.end_to_end.node_health_taps import HeartbeatFilter
-from holdfast.sim.worlds.end_to_end.servers import SimServer
-from holdfast.sim.worlds.placing.checks import NoStarvation
-from holdfast.store.memory import Keyspace
 
 # What must happen over the seeds of the default run.
 DEMANDED = (
@@ -164,7 +143,7 @@ class AllControllersCensus(EndToEndCensus):
 
 NODES = 6
 ZONES = "abc"
-SERVER_NAMES = ("server-1", "server-2")
+SERVER_NAMES = TWO_SERVERS.servers
 FAULTS_MS = 300_000
 # Cron jobs run for a while after the faults, and are suspended before the plane must be quiet.
 CRONS_REST_MS = 40_000
@@ -216,114 +195,66 @@ HAZARDS = (
 )
 
 
-def build(world: World) -> None:
-    """Two servers over one store, a scheduler, two runners of all controllers, six nodes."""
-    build_with(world, NODES)
-
-
-def build_with(world: World, nodes: int, *, teams: int = 2, servers: int = 2) -> None:
-    """The same with other numbers."""
-    keyspace = Keyspace()
-    create_defaults(keyspace, world.seed, cpu=str(nodes * 4))
-    world.add_store(keyspace=keyspace)
-    world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
-    pieces = FinishingProcesses(world, TIMING)
-    where = {f"agent-{number}": f"eu-{ZONES[number % len(ZONES)]}" for number in range(nodes)}
-    heartbeats = HeartbeatFilter(world, where, TIMING)
-    names = SERVER_NAMES[:servers]
-    for name in names:
-        identity = f"system:server:{name}"
-        world.add(name, lambda seat: SimServer(seat, SETTINGS), store="store", identity=identity)
-    world.balance(SERVERS, names)
-    world.balance(CLIENT_SERVERS, names)
-    _add_components(world, heartbeats, names, teams)
-    for node, zone in where.items():
-        _add_agent(world, node, zone)
-    world.add(
-        "operator",
-        lambda seat: AllControllersOperator(seat, ADMIN.name),
-        store="store",
-        identity=ADMIN,
+def parts(
+    count: int,
+    *,
+    runners: Sequence[str] = ("controllers-1", "controllers-2"),
+) -> tuple[Trait, ...]:
+    """A scheduler, runners of all controllers, and nodes whose work also ends by itself."""
+    return (
+        store(*defaults(cpu=str(count * 4))),
+        process_tables(FinishingProcesses),
+        hidden_heartbeats,
+        servers(),
+        scheduler,
+        controllers(*runners),
+        nodes(spread(count, zones=ZONES)),
+        operator(AllControllersOperator),
+        follower(FOLLOWED),
     )
-    world.add(FOLLOWER, lambda seat: WatchFollower(seat, FOLLOWED), store="store")
-    store_copy = _add_laws(world, keyspace, pieces)
-    world.check(
-        JudgedNodes(store_copy, heartbeats, TIMING),
-        Reborn(store_copy, pieces),
-        NoStarvation(store_copy),
-    )
-    _add_ends(world, store_copy, pieces)
 
 
-def _add_components(
-    world: World, heartbeats: HeartbeatFilter, servers: tuple[str, ...], teams: int
-) -> None:
-    def team(seat: Seat) -> ControllerRunner:
-        return ControllerRunner(all_controllers(), seat.rng, name=seat.name, servers=servers)
-
-    name = "system:scheduler:main"
-    make: Callable[[Seat], Scheduler] = lambda seat: Scheduler("main", seat.rng)  # noqa: E731
-    world.add("scheduler", tap_component(name, make), identity=name)
-    runner = tap_component("", heartbeats.around(team))
-    for number in range(1, teams + 1):
-        world.add(f"controllers-{number}", runner, identity="system:controllers")
-
-
-def _add_agent(world: World, node: str, zone: str) -> None:
-    facts = NodeFacts(region="eu", zone=zone, capacity={"cpu": "4", "memory": "16Gi"})
-    name = f"system:node:{node}"
-    make: Callable[[Seat], Agent] = lambda seat: Agent(node, facts, seat.rng)  # noqa: E731
-    world.add(node, tap_component(name, make), identity=name)
-
-
-def _add_laws(world: World, keyspace: Keyspace, pieces: FinishingProcesses) -> StoreCopy:
-    records = tuple(keyspace.range("", keys.END).records)
-    store_copy = StoreCopy()
-    store_copy.learn(records)
-    # The copy of the store is first: the others read from it what the commit has changed.
-    world.check(
-        store_copy,
-        LedgerTotals(store_copy),
-        LawfulTransitions(store_copy),
-        FieldOwnership(store_copy, status=True),
-        ReservationClaims(store_copy),
-    )
-    world.check(OneCopy(store_copy, pieces), ReleasedAfterStop(store_copy, pieces))
-    world.check(
-        AcknowledgedWrites(store_copy, records),
-        OperationsOnce(store_copy),
-        WatchOrder(records, FOLLOWED),
-        FinalRecount(),
-    )
-    world.check(
-        JobAccountTrue(store_copy, pieces),
+def types_of_work(plane: SimulatedPlane) -> None:
+    """What must hold of jobs, cron jobs, work on each node, endpoints and rollouts."""
+    store_copy = plane.store_copy
+    plane.world.check(
+        JobAccountTrue(store_copy, plane.tables(FinishingProcesses)),
         OneRunPerMoment(store_copy),
         OnePerNode(store_copy),
         PublishedEndpoints(store_copy),
+        RolloutLimits(store_copy),
+        JobTimes(store_copy),
     )
-    world.check(DisruptionBudgets(store_copy), RolloutLimits(store_copy), JobTimes(store_copy))
-    census = AllControllersCensus(store_copy)
-    census.begin(world)
-    world.check(census)
-    return store_copy
 
 
-def _add_ends(world: World, store_copy: StoreCopy, pieces: FinishingProcesses) -> None:
-    wished, truthful, fitting = (
-        DesiredWorkOfAllTypes(store_copy, pieces),
-        TruthfulStatus(store_copy),
-        PlaceableOnItsNode(store_copy),
-    )
-    world.check(
-        QuietStore(store_copy),
+def ends(plane: SimulatedPlane) -> None:
+    """Status and schedules are right in the end."""
+    truthful = TruthfulStatus(plane.store_copy)
+    plane.world.check(
         Settles("CRON", truthful.unpunctual, within_ms=CRONS_REST_MS - 10_000),
-        Settles("V1", wished.missing, within_ms=WELL_WITHIN_MS),
-        Settles("V1", wished.untrusted, within_ms=WELL_WITHIN_MS),
         Settles("V1", truthful.missing, within_ms=WELL_WITHIN_MS),
-        Settles("V2", fitting.missing, within_ms=20_000),
-        Settles("V3", wished.silent, within_ms=WELL_WITHIN_MS),
-        Settles("INV12", lambda w: overdue_reservation(store_copy, w), within_ms=60_000),
     )
+
+
+def desired(plane: SimulatedPlane) -> DesiredWorkOfAllTypes:
+    return DesiredWorkOfAllTypes(plane.store_copy, plane.tables(FinishingProcesses))
+
+
+LAWS: tuple[Trait, ...] = (
+    laws.copied,
+    laws.commits,
+    laws.processes,
+    laws.acknowledgements,
+    laws.watches(FOLLOWED),
+    types_of_work,
+    laws.counted(AllControllersCensus),
+    laws.judged_nodes,
+    laws.node_lives,
+    laws.starves_nothing,
+    laws.quiet,
+    ends,
+    laws.settles(desired, WELL_WITHIN_MS, PlaceableOnItsNode),
+)
 
 
 def script(rng: Random) -> Sequence[Act]:
@@ -424,7 +355,7 @@ def _named(rng: Random, number: int, kind: str) -> dict[str, Any]:
 
 SCENARIO = Scenario(
     name="holdfast.sim.worlds.all_controllers.scenario:SCENARIO",
-    build=build,
+    build=world_of(*parts(NODES), *LAWS, settings=SETTINGS),
     hazards=HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,

@@ -14,12 +14,14 @@ from typing import Any
 
 from holdfast.model.jobs import cron_of, finished_condition
 from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.model.plane import Plane
 from holdfast.sim.plan import Act, Plan
+from holdfast.sim.planes.simulated_plane import world_of
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.all_controllers.invariants import completed_indexes
 from holdfast.sim.worlds.all_controllers.people import FATAL
-from holdfast.sim.worlds.all_controllers.scenario import WELL_WITHIN_MS, build_with
+from holdfast.sim.worlds.all_controllers.scenario import LAWS, SETTINGS, WELL_WITHIN_MS, parts
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 NODES = 2
@@ -35,7 +37,12 @@ FIRST_MS, SECOND_MS, THIRD_MS = 5_000, 15_000, 25_000
 
 SMALL = Scenario(
     name="holdfast.sim.worlds.all_controllers.small_worlds:SMALL",
-    build=partial(build_with, nodes=NODES, teams=1, servers=1),
+    build=world_of(
+        *parts(NODES, runners=("controllers-1",)),
+        *LAWS,
+        plane=Plane(servers=("server-1",)),
+        settings=SETTINGS,
+    ),
     faults_ms=ACTIVE_MS,
     settle_ms=SETTLE_MS,
 )

@@ -20,19 +20,12 @@ from holdfast.model.audit.audit_records import (
     record_of,
 )
 from holdfast.model.audit.chain import ChainVerifier
+from holdfast.model.audit.journal_protocol import Append, Appended, Cut, Prune, Ready, Resume
 from holdfast.model.errors import Unavailable
 from holdfast.model.machine import Answered, Started, Txn, Wake, Woken
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Put, Transaction
 from holdfast.observe.audit_writer.audit_writer import AuditWriter
-from holdfast.observe.audit_writer.journal_protocol import (
-    Append,
-    Appended,
-    Cut,
-    Prune,
-    Ready,
-    Resume,
-)
 from holdfast.sim.cell import Cell, Seat
 from holdfast.sim.check import Checker, Commit, Settles
 from holdfast.sim.plan import Hazard, calendar_steps

@@ -17,14 +17,13 @@ from holdfast.model.machine import Answer, Answered, Ask
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Forward
 from holdfast.model.time import Instant
-from holdfast.model.transaction import CompareFailed
+from holdfast.model.transaction import CompareFailed, Forgotten, NotApplied, TokenApplied
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.invariants import same, steps_of
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.authority.scripted_clients import AcknowledgedRequest, StateFact
-from holdfast.store.contract import Forgotten, NotApplied, TokenApplied
 
 # Short enough that the garbage controller has operations to remove within a run.
 SETTINGS = PlaneSettings(operations_kept_ms=60_000)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from holdfast.commit.ledgers.charges import budget_of
 from holdfast.model import keys
 from holdfast.model.allowance import quota_refusal
+from holdfast.model.charging import budget_of
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import CapacityClass
@@ -84,7 +84,7 @@ class PlaceableReplicas:
     def _waiting(self) -> dict[str, Replica]:
         """The replicas that could be bound now, except gangs: those are placed all or none."""
         found = {}
-        ledgers = self._open_ledgers()
+        ledgers = self.open_ledgers()
         for replica in self._store_copy.all("objects/replicas/"):
             free = replica.status.state is State.PENDING and not replica.spec.gang
             if (
@@ -95,28 +95,36 @@ class PlaceableReplicas:
                 found[replica.metadata.uid] = replica
         return found
 
-    def _open_ledgers(self) -> list[NodeLedger]:
+    def open_ledgers(self) -> list[NodeLedger]:
+        """The ledgers of nodes that take new work."""
         return [ledger for ledger in self._store_copy.all("ledgers/node/") if _open(ledger)]
 
     def _fits(self, replica: Replica, ledgers: list[NodeLedger]) -> bool:
+        return self.quota_allows(replica, 1) and any(
+            self.fits_on(replica, ledger) for ledger in ledgers
+        )
+
+    def quota_allows(self, replica: Replica, count: int) -> bool:
+        """Whether the tenant may have this many more of it."""
         wanted = demand_of(replica.spec.template)
         quota = self._store_copy.now["ledgers/quota/house"]
         tenant: Any = self._store_copy.now[f"objects/tenants/{replica.namespace}"]
         budget = budget_of(replica.spec.template.priority_class)
-        refused = quota_refusal(
-            quota, replica.namespace, CapacityClass.HARD, wanted.amounts, budget
-        )
-        if refused is not None or tenant.spec.suspended:
-            return False
+        amounts = {resource: units * count for resource, units in wanted.amounts.items()}
+        refused = quota_refusal(quota, replica.namespace, CapacityClass.HARD, amounts, budget)
+        return refused is None and not tenant.spec.suspended
+
+    @staticmethod
+    def fits_on(replica: Replica, ledger: NodeLedger) -> bool:
+        """Whether this node would take it now."""
         template = replica.spec.template
         home = template.placement.residency
-        return any(
+        return (
             (not home or ledger.gate.region == home)
             and isolation_refusal(ledger.gate.isolation, template.isolation, template.runtime)
             is None
             and neighbour_refusal(ledger.gate, ledger.tenants, replica.namespace) is None
-            and not isinstance(claim(ledger, wanted), Refusal)
-            for ledger in ledgers
+            and not isinstance(claim(ledger, demand_of(template)), Refusal)
         )
 
 
@@ -129,8 +137,8 @@ def _open(ledger: NodeLedger) -> bool:
 class QuietStore(Checker):
     """V4: at the fixed point nothing is written.
 
-    Exceptions are lease renewals, the removal of operations whose time is over, and audit stamps,
-    which are written together with those.
+    Exceptions are lease renewals, the removal of operations whose time is over and of reservations
+    that have ended, and what is written together with those.
     """
 
     invariants = ("V4",)
@@ -149,6 +157,10 @@ class QuietStore(Checker):
         self._demanded = not any(each.status.phase in ACTIVE for each in held)
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        for change in commit.changes if self._demanded else ():
+        removed = any(
+            change.value is None and change.key.startswith("objects/reservations/")
+            for change in commit.changes
+        )
+        for change in commit.changes if self._demanded and not removed else ():
             if not change.key.startswith(("objects/leases/", keys.OPERATIONS, keys.AUDIT)):
                 self.violated("V4", f"{change.key} is still written at {world.now_us // 1000} ms")

@@ -57,6 +57,40 @@ def script(rng: Random) -> Sequence[Act]:
     return sorted(acts, key=lambda act: act.at_ms)
 
 
+# The priority class of reclaimable work, in worlds that have one.
+SPARE = "spare"
+# Few of the percentages repeat a setting, and some are below what is in use.
+CPU_PERCENTS, MEMORY_PERCENTS = (50, 100, 150, 200, 300), (90, 100, 120, 150)
+
+
+def overcommitting_script(rng: Random) -> Sequence[Act]:
+    """The same, with changes of the overcommit instead of quotas, and some reclaimable work."""
+    acts: list[Act] = []
+    for act in script(rng):
+        body = act.body
+        if body.get("do") == "quota":
+            body = _overcommit(rng)
+        elif body.get("do") == "create":
+            body = {**body, "memory": pick(rng, ("1Gi", "3Gi", "7Gi"))}
+            if not body["urgent"] and between(rng, 0, 2) == 0:
+                body["class"] = SPARE
+        acts.append(msgspec.structs.replace(act, body=body))
+    acts += [
+        Act(between(rng, 5_000, 170_000), "operator", _overcommit(rng))
+        for _ in range(between(rng, 4, 10))
+    ]
+    return sorted(acts, key=lambda act: act.at_ms)
+
+
+def _overcommit(rng: Random) -> dict[str, Any]:
+    return {
+        "do": "overcommit",
+        "node": f"node-{between(rng, 0, NODES - 1)}",
+        "cpu": pick(rng, CPU_PERCENTS),
+        "memory": pick(rng, MEMORY_PERCENTS),
+    }
+
+
 def _act(rng: Random, number: int) -> dict[str, Any]:
     node, tenant = f"node-{between(rng, 0, NODES - 1)}", pick(rng, TENANTS)
     some = between(rng, 0, 99)
@@ -191,6 +225,9 @@ def _on_node(snapshot: ObjectSnapshot, act: dict[str, Any]) -> Any:
         return Remove("nodes", "", node.name, node.metadata.uid)
     if act["do"] == "cordon":
         return Update(_with_spec(node, cordoned=act["on"]))
+    if act["do"] == "overcommit":
+        percents = {"cpu": act["cpu"], "memory": act["memory"]}
+        return Update(_with_spec(node, overcommit=percents))
     if act["do"] == "taint":
         taint = Taint(key="held", effect=TaintEffect.NO_SCHEDULE)
         return Update(_with_spec(node, taints=(taint,) if act["on"] else ()))
@@ -209,15 +246,17 @@ def workload_of(act: dict[str, Any]) -> Workload:
     devices = (DeviceRequest(device_class="gpu", share=share, memory="8Gi"),) if act["gpu"] else ()
     template = Template(
         command=("work",),
-        resources=Resources(cpu=act["cpu"], memory="1Gi"),
+        resources=Resources(cpu=act["cpu"], memory=act.get("memory", "1Gi")),
         devices=devices,
         ports=(Port(name="web", port=act["port"]),) if act["port"] else (),
         placement=Placement(residency="eu" if act["eu"] else ""),
-        priority_class="urgent" if act["urgent"] else "",
+        priority_class="urgent" if act["urgent"] else act.get("class", ""),
         isolation=Isolation(act.get("isolation", "none")),
         on_disconnect=OnDisconnect.KEEP if act["keep"] else OnDisconnect.STOP,
     )
-    gang = Gang(min_available=act["replicas"], timeout_seconds=20) if act["gang"] else None
-    budget = Disruption(max_unavailable=act["budget"]) if act["budget"] is not None else None
+    least = max(1, act["replicas"] - act.get("spare", 0))
+    gang = Gang(min_available=least, timeout_seconds=20) if act["gang"] else None
+    has_budget = act["budget"] is not None and gang is None
+    budget = Disruption(max_unavailable=act["budget"]) if has_budget else None
     spec = WorkloadSpec(replicas=act["replicas"], template=template, gang=gang, disruption=budget)
     return Workload(ObjectMeta(name=act["name"], namespace=act["tenant"]), spec=spec)

@@ -72,7 +72,7 @@ class Rogue(ScriptedClient):
             return
         replica, node = self.pick(replicas), self.pick(nodes)
         tried = self.pick(list(self._forbidden_requests(snapshot, replica, node, now)))
-        if hasattr(tried, "operation"):
+        if "operation" in tried.__struct_fields__:
             operation = f"{self.identity}{MISCHIEF}{now.monotonic_ms}"
             tried = msgspec.structs.replace(tried, operation=operation)
         yield tried

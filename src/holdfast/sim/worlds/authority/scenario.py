@@ -8,27 +8,20 @@ have wrong calendars.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import msgspec
 
-from holdfast.commit.authority import Authority
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity
-from holdfast.model.errors import invariant
-from holdfast.model.kinds.region import Region, RegionSpec
-from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec, Quota, QuotaSpec, Tenant
-from holdfast.model.machine import Answer, Answered, Asked, Txn
-from holdfast.model.meta import Object, ObjectMeta
-from holdfast.model.requests import Accepted, Create
-from holdfast.model.time import Instant
-from holdfast.sim.cell import Seat
+from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, PriorityClassSpec
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.plane import Plane
 from holdfast.sim.check import Settles
 from holdfast.sim.plan import CALENDAR_STEPS_MS, LATENESS, Hazard, calendar_steps
-from holdfast.sim.randomness import stream
+from holdfast.sim.planes import laws
+from holdfast.sim.planes.components import Scripted, follower, person, servers, store
+from holdfast.sim.planes.initial_objects import defaults
+from holdfast.sim.planes.simulated_plane import SimulatedPlane, Trait, world_of
 from holdfast.sim.run import Scenario
-from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.budget_checks import DisruptionBudgets
 from holdfast.sim.worlds.authority.census import SETTINGS, AuthorityCensus, CountedServer
 from holdfast.sim.worlds.authority.commit_checks import (
@@ -38,17 +31,23 @@ from holdfast.sim.worlds.authority.commit_checks import (
     ReservationClaims,
 )
 from holdfast.sim.worlds.authority.invariants import FieldOwnership, LawfulTransitions
-from holdfast.sim.worlds.authority.ledger_oracle import LedgerTotals, StoreCopy
+from holdfast.sim.worlds.authority.ledger_oracle import LedgerTotals
 from holdfast.sim.worlds.authority.liveness import (
     PlaceableReplicas,
-    QuietStore,
     overdue_reservation,
     unsettled_work,
 )
-from holdfast.sim.worlds.authority.people import FAULTS_MS, NODES, TENANTS, Operator, script
-from holdfast.sim.worlds.authority.rogues import ADMIN, Rogue
+from holdfast.sim.worlds.authority.people import (
+    FAULTS_MS,
+    NODES,
+    SPARE,
+    Operator,
+    overcommitting_script,
+    script,
+)
+from holdfast.sim.worlds.authority.rogues import Rogue
+from holdfast.sim.worlds.authority.room_checks import CapacityClasses, OvercommittedRoom
 from holdfast.sim.worlds.authority.scripted_agents import ScriptedAgent
-from holdfast.sim.worlds.authority.scripted_clients import ScriptedClient, StateFact
 from holdfast.sim.worlds.authority.scripted_controllers import (
     ScriptedDrainController,
     ScriptedEndpointsController,
@@ -58,21 +57,12 @@ from holdfast.sim.worlds.authority.scripted_controllers import (
     ScriptedWorkloadController,
 )
 from holdfast.sim.worlds.authority.scripted_schedulers import ScriptedScheduler
-from holdfast.sim.worlds.authority.witness import (
-    FOLLOWER,
-    AcknowledgedWrites,
-    FinalRecount,
-    OperationsOnce,
-    TruthfulRefusals,
-    WatchFollower,
-    WatchOrder,
-)
-from holdfast.store.memory import Keyspace
+from holdfast.sim.worlds.authority.witness import FOLLOWER, TruthfulRefusals
 
 SETTLE_MS = 150_000
 # Few enough that a server which asks late may find that the fate of its transaction is gone.
 TOKENS_MAX = 4
-SERVERS = ("server-1", "server-2", "server-3")
+THREE_SERVERS = Plane(servers=("server-1", "server-2", "server-3"))
 
 HAZARDS = (
     *LATENESS,
@@ -105,141 +95,126 @@ HAZARDS = (
 URGENT_CPU = "5"
 
 
-def create_defaults(keyspace: Keyspace, seed: int, cpu: str = "8", urgent_cpu: str = "") -> None:
-    """Creates the objects that exist before any fault: regions, tenants, quotas, priorities."""
-    cohort = QuotaSpec(
-        cohort="house",
-        hard={"cpu": cpu, "gpu": "3"},
-        borrowing={"cpu": "4", "gpu": "1"},
-        priority_classes={"urgent": {"cpu": urgent_cpu}} if urgent_cpu else {},
-    )
-    objects: tuple[Object, ...] = (
-        Region(ObjectMeta(name="eu"), spec=RegionSpec(jurisdictions=("eu",))),
-        Region(ObjectMeta(name="us"), spec=RegionSpec(jurisdictions=("us",))),
-        PriorityClass(ObjectMeta(name="urgent"), spec=PriorityClassSpec(value=100, preempts=True)),
-        *(Tenant(ObjectMeta(name=tenant)) for tenant in TENANTS),
-        *(Quota(ObjectMeta(name="default", namespace=t), spec=cohort) for t in TENANTS),
-    )
-    create_objects(keyspace, seed, objects)
-
-
-def create_objects(keyspace: Keyspace, seed: int, objects: Sequence[Object]) -> None:
-    """Creates these objects as an operator, before the run begins."""
-    apply_requests(keyspace, seed, [Create(obj) for obj in objects], "furnish")
-
-
-def apply_requests(keyspace: Keyspace, seed: int, requests: Sequence[Any], purpose: str) -> None:
-    """Applies these requests as an operator, long before the run begins.
-
-    `purpose` names the stream that uids are drawn from. Each call needs its own.
-    """
-    authority = Authority(stream(seed, purpose), keyspace)
-    for call, request in enumerate(requests, start=1):
-        _apply_request(authority, keyspace, Asked(call, ADMIN, request))
-
-
-def _apply_request(authority: Authority, keyspace: Keyspace, asked: Asked) -> None:
-    work: list[Any] = [asked]
-    while work:
-        for effect in authority.step(work.pop(0), Instant(0, 0)):
-            if isinstance(effect, Txn):
-                outcome = keyspace.txn(effect.transaction, token=effect.token)
-                work.append(Answered(effect.call, outcome))
-            elif isinstance(effect, Answer):
-                invariant(
-                    isinstance(effect.body, Accepted), f"initial request refused: {effect.body}"
-                )
-
-
-def build(world: World) -> None:
-    """Three servers over one store, and every type of scripted client."""
-    keyspace = Keyspace(tokens_max=TOKENS_MAX)
-    create_defaults(keyspace, world.seed, urgent_cpu=URGENT_CPU)
-    world.add_store(keyspace=keyspace)
-    world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
-    for name in SERVERS:
-        world.add(name, CountedServer, store="store", identity=f"system:server:{name}")
-    world.balance("api", SERVERS)
-    _add_clients(world)
-    world.add(FOLLOWER, WatchFollower, store="store")
-    _add_checkers(world, keyspace)
-
-
-def _add_checkers(world: World, keyspace: Keyspace) -> None:
-    records = tuple(keyspace.range("", keys.END).records)
-    store_copy = StoreCopy()
-    store_copy.learn(records)
-    # The copy comes first: the other checkers read from it what the commit has changed.
-    world.check(
-        store_copy,
+def commits(plane: SimulatedPlane) -> None:
+    """What every commit must keep, whatever clients ask for."""
+    store_copy = plane.store_copy
+    plane.world.check(
         LedgerTotals(store_copy),
         ReservationClaims(store_copy),
         LawfulTransitions(store_copy),
         NodeMarks(store_copy),
         FieldOwnership(store_copy),
+        OvercommittedRoom(store_copy),
+        CapacityClasses(store_copy),
+        DisruptionBudgets(store_copy),
     )
-    world.check(DisruptionBudgets(store_copy))
-    world.check(
-        AcknowledgedWrites(store_copy, records),
-        OperationsOnce(store_copy),
+
+
+def evidence(plane: SimulatedPlane) -> None:
+    """What requests rest on, how long they are remembered, and what their refusals say."""
+    store_copy = plane.store_copy
+    plane.world.check(
         TruthfulRefusals(store_copy),
-        WatchOrder(records),
-        FinalRecount(),
-    )
-    world.check(
-        QuietStore(store_copy),
-        AuthorityCensus(store_copy),
         OperationMemory(store_copy, SETTINGS),
         FreshEvidence(store_copy),
+        AuthorityCensus(store_copy),
     )
+
+
+def ends(plane: SimulatedPlane) -> None:
+    """After the faults nothing is stuck, and what fits is placed."""
+    store_copy = plane.store_copy
     placeable = PlaceableReplicas(store_copy)
-    world.check(
+    plane.world.check(
         Settles("V1", lambda w: unsettled_work(store_copy, w), within_ms=120_000),
         Settles("V2", placeable.missing, within_ms=20_000),
         Settles("INV12", lambda w: overdue_reservation(store_copy, w), within_ms=60_000),
     )
 
 
-def _add_clients(world: World) -> None:
-    def add(
-        name: str, identity: str | Identity, make: Callable[[Seat, str], ScriptedClient]
-    ) -> None:
-        who = identity if isinstance(identity, str) else identity.name
-        world.add(name, lambda seat: make(seat, who), store="store", identity=identity)
-
-    for name, scope in (("one", "one"), ("two", "two"), ("three", "shared"), ("four", "shared")):
-        add(f"scheduler-{name}", f"system:scheduler:{name}", _scheduler(f"scheduler:{scope}"))
-    add("controller-workload", "system:controller:workload", ScriptedWorkloadController)
-    add("controller-nodes", "system:controller:nodes", ScriptedNodesController)
-    add("controller-repair", "system:controller:repair", ScriptedRepairController)
-    add("controller-garbage", "system:controller:garbage", ScriptedGarbageController)
-    add("controller-drain", "system:controller:drain", ScriptedDrainController)
-    add("controller-endpoints", "system:controller:endpoints", ScriptedEndpointsController)
-    for number in range(NODES):
-        add(f"agent-{number}", f"system:node:node-{number}", _agent(number))
-    add("operator", ADMIN, Operator)
-    add("mallory", Identity(name="mallory"), Rogue)
-    add("intruder", "system:node:node-x", Rogue)
-    add("busybody", "system:controller:status", Rogue)
+def _scheduler(name: str, scope: str) -> Trait:
+    make: Scripted = lambda seat, who: ScriptedScheduler(seat, who, f"scheduler:{scope}")  # noqa: E731
+    return person(f"scheduler-{name}", make, f"system:scheduler:{name}")
 
 
-def _scheduler(scope: str) -> Callable[[Seat, str], ScriptedClient]:
-    return lambda seat, identity: ScriptedScheduler(seat, identity, scope)
+def _controller(name: str, make: Scripted) -> Trait:
+    return person(f"controller-{name}", make, f"system:controller:{name}")
 
 
-def _agent(number: int) -> Callable[[Seat, str], ScriptedClient]:
+def _agent(number: int) -> Trait:
     zone = "us-a" if number == NODES - 1 else f"eu-{'ab'[number % 2]}"
-    gpus = 1 if number < 3 else 0
-    return lambda seat, identity: ScriptedAgent(seat, identity, f"node-{number}", zone, gpus)
+    node, gpus = f"node-{number}", 1 if number < 3 else 0
+    make: Scripted = lambda seat, who: ScriptedAgent(seat, who, node, zone, gpus)  # noqa: E731
+    return person(f"agent-{number}", make, f"system:node:{node}")
+
+
+CLIENTS: tuple[Trait, ...] = (
+    _scheduler("one", "one"),
+    _scheduler("two", "two"),
+    _scheduler("three", "shared"),
+    _scheduler("four", "shared"),
+    _controller("workload", ScriptedWorkloadController),
+    _controller("nodes", ScriptedNodesController),
+    _controller("repair", ScriptedRepairController),
+    _controller("garbage", ScriptedGarbageController),
+    _controller("drain", ScriptedDrainController),
+    _controller("endpoints", ScriptedEndpointsController),
+    *(_agent(number) for number in range(NODES)),
+    person("operator", Operator),
+    person("mallory", Rogue, Identity(name="mallory")),
+    person("intruder", Rogue, "system:node:node-x"),
+    person("busybody", Rogue, "system:controller:status"),
+)
+
+# Three servers over one store, every type of scripted client, and what must hold.
+TRAITS: tuple[Trait, ...] = (
+    servers(lambda seat, _settings: CountedServer(seat)),
+    *CLIENTS,
+    follower(keys.OBJECTS),
+    laws.copied,
+    commits,
+    laws.acknowledgements,
+    laws.watches(keys.OBJECTS),
+    laws.quiet,
+    evidence,
+    ends,
+)
 
 
 SCENARIO = Scenario(
     name="holdfast.sim.worlds.authority.scenario:SCENARIO",
-    build=build,
+    build=world_of(
+        store(*defaults(urgent_cpu=URGENT_CPU), tokens_max=TOKENS_MAX),
+        *TRAITS,
+        plane=THREE_SERVERS,
+    ),
     hazards=HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,
     script=script,
+)
+
+
+# The authority world in which the operator changes how much of each node is allocatable, while work
+# is placed and capacity is held for recovery.
+#
+# python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:OVERCOMMIT --seeds 0-99
+
+# More than all nodes have: the nodes are the limit in this world.
+AMPLE_CPU = "40"
+_RECLAIMABLE = PriorityClass(
+    ObjectMeta(name=SPARE), spec=PriorityClassSpec(capacity_class=CapacityClass.RECLAIMABLE)
+)
+
+OVERCOMMIT = msgspec.structs.replace(
+    SCENARIO,
+    name="holdfast.sim.worlds.authority.scenario:OVERCOMMIT",
+    build=world_of(
+        store(*defaults(cpu=AMPLE_CPU), _RECLAIMABLE, tokens_max=TOKENS_MAX),
+        *TRAITS,
+        plane=THREE_SERVERS,
+    ),
+    script=overcommitting_script,
 )
 
 

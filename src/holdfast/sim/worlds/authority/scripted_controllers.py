@@ -8,17 +8,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.ledgers.leaks import FOREGROUND_FINALIZER
-from holdfast.commit.objects.deletion import REPLICAS_FINALIZER
 from holdfast.commit.record_encoding import PastOperation
 from holdfast.model import keys
+from holdfast.model.charging import is_active
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
-from holdfast.model.kinds.reservation import Reservation, ReservationPhase
+from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import Cause, Stage, State
-from holdfast.model.meta import ObjectMeta
+from holdfast.model.meta import FOREGROUND_FINALIZER, REPLICAS_FINALIZER, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import (
     Create,
@@ -212,7 +211,6 @@ class ScriptedNodesController(ScriptedClient):
                 )
 
 
-_ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 LATE = timedelta(seconds=3)
 
 
@@ -226,7 +224,7 @@ class ScriptedRepairController(ScriptedClient):
             yield from self._replica(snapshot, replica, now)
         for held in snapshot.all(Reservation):
             late = held.spec.deadline < timestamp(now.wall_ms) - LATE
-            if held.status.phase in _ACTIVE and (late or self.whim(30)):
+            if is_active(held) and (late or self.whim(30)):
                 yield drop_request(self, held, "Expired")
 
     def _replica(self, snapshot: ObjectSnapshot, replica: Replica, now: Instant) -> Iterator[Any]:
@@ -292,7 +290,7 @@ class ScriptedGarbageController(ScriptedClient):
         for held in snapshot.all(Reservation):
             if self._has_owner(snapshot, held) and not self.whim(30):
                 continue
-            if held.status.phase in _ACTIVE:
+            if is_active(held):
                 yield drop_request(self, held, "Ownerless")
             else:
                 uid = held.metadata.uid

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.charging import is_active
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import DeviceShare, Pending, Replica
@@ -46,8 +47,6 @@ from holdfast.sim.worlds.authority.scripted_clients import (
 # How a scripted scheduler places a gang: hold a reservation, reserve its members under it, commit
 # it, and bind them all.
 
-_OPEN = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
-
 
 def gang_requests(
     client: ScriptedClient, snapshot: ObjectSnapshot, nodes: list[Node], deadline: datetime
@@ -58,7 +57,7 @@ def gang_requests(
             continue
         members = [r for r in snapshot.all(Replica) if r.spec.workload_uid == workload.metadata.uid]
         gang = snapshot.get(Reservation, workload.namespace, f"{workload.name}-gang")
-        if gang is None or gang.status.phase not in _OPEN:
+        if gang is None or not is_active(gang):
             # A resting client would hold and drop a gang that does not fit without end.
             waits = any(r.status.state is State.PENDING for r in members)
             if waits and not client.resting:

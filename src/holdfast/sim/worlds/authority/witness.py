@@ -17,7 +17,7 @@ from holdfast.model.machine import Answered, Changed, Range, Started, Wake, Watc
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Accepted, Bind
 from holdfast.model.time import Instant
-from holdfast.model.transaction import Change, Record
+from holdfast.model.transaction import Batch, Change, Page, Record
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
@@ -29,7 +29,6 @@ from holdfast.sim.worlds.authority.scripted_clients import (
     DeniedRequest,
     StateFact,
 )
-from holdfast.store.contract import Batch
 
 FOLLOWER = "follower"
 REOPEN_MS = 1_000
@@ -187,7 +186,7 @@ class WatchFollower:
             case Changed(watch=watch) if watch == self._calls:
                 return self._list()
             case Answered(body=body):
-                if getattr(body, "records", None) is None:
+                if not isinstance(body, Page):
                     return [Wake("list", now.monotonic_ms + REOPEN_MS)]
                 self.copy = {record.key: record.value for record in body.records}
                 self.revision = body.revision

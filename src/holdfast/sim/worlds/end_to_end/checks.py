@@ -54,13 +54,13 @@ class OneCopy(Checker):
         for host, held in self.processes.running():
             attempt = held.launch.attempt
             same = (attempt.uid, attempt.number) == (fact.uid, fact.number)
-            if (same and host.name == fact.host) or self._places.get(attempt.uid) != place:
+            if (same and host.own_name == fact.host) or self._places.get(attempt.uid) != place:
                 continue
             if held.was_frozen:
                 self.overlaps_after_freeze += 1
                 continue
             what = f"{fact.name} attempt {fact.number} started on {fact.host}"
-            other = f"{held.launch.name} attempt {attempt.number} runs on {host.name}"
+            other = f"{held.launch.name} attempt {attempt.number} runs on {host.own_name}"
             self.violated("INV2", f"{what} while {other}")
 
     def _is_dated(self, world: World, fact: ProcessStarted) -> bool:
@@ -104,7 +104,7 @@ class ReleasedAfterStop(Checker):
     def _check_stopped(self, replica: Replica) -> None:
         for host, held in self._processes.running():
             if held.launch.attempt.uid == replica.metadata.uid and not held.was_frozen:
-                self.violated("INV2", f"{replica.name} is Released and runs on {host.name}")
+                self.violated("INV2", f"{replica.name} is Released and runs on {host.own_name}")
 
 
 class DesiredWork:
@@ -159,8 +159,8 @@ class DesiredWork:
         }
         for host, held in self._processes.running():
             uid = held.launch.attempt.uid
-            if wanted.pop(uid, None) != host.name:
-                return f"{held.launch.name} runs on {host.name}, where it should not"
+            if wanted.pop(uid, None) != host.own_name:
+                return f"{held.launch.name} runs on {host.own_name}, where it should not"
         if wanted:
             return f"no process runs for {sorted(wanted)}"
         return None

@@ -16,10 +16,11 @@ from random import Random
 from typing import Any
 
 from holdfast.sim.plan import SELDOM_LATE, Act, Hazard, calendar_steps
+from holdfast.sim.planes.simulated_plane import world_of
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.worlds.authority.people import TENANTS
-from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with
+from holdfast.sim.worlds.end_to_end.scenario import LAWS, WELL_WITHIN_MS, parts
 
 NODES = 3
 FAULTS_MS = 90_000
@@ -77,7 +78,7 @@ def _service(rng: Random, number: int, replicas: tuple[int, int]) -> dict[str, A
 
 CROWDED = Scenario(
     name="holdfast.sim.worlds.end_to_end.crowded:CROWDED",
-    build=partial(build_with, nodes=NODES, faults_ms=FAULTS_MS),
+    build=world_of(*parts(NODES, faults_ms=FAULTS_MS), *LAWS),
     hazards=_CROWDED_HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,
@@ -86,7 +87,7 @@ CROWDED = Scenario(
 
 LOSSY = Scenario(
     name="holdfast.sim.worlds.end_to_end.crowded:LOSSY",
-    build=partial(build_with, nodes=NODES, faults_ms=FAULTS_MS),
+    build=world_of(*parts(NODES, faults_ms=FAULTS_MS), *LAWS),
     hazards=_LOSSY_HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,

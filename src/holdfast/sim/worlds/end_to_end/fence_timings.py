@@ -10,7 +10,7 @@ timing for work started under another lets work run twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -23,11 +23,17 @@ from holdfast.model.fence import FenceTiming
 from holdfast.sim.check import Checker
 from holdfast.sim.faults import MACHINE, FaultKind
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, calendar_steps
+from holdfast.sim.planes.simulated_plane import SimulatedPlane, world_of
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.people import TENANTS
-from holdfast.sim.worlds.end_to_end.scenario import SERVER_NAMES, WELL_WITHIN_MS, build_with
+from holdfast.sim.worlds.end_to_end.scenario import (
+    LAWS,
+    SERVER_NAMES,
+    WELL_WITHIN_MS,
+    parts,
+)
 from holdfast.sim.worlds.end_to_end.tight import RHO, timing
 
 NODES = 4
@@ -102,19 +108,18 @@ class Retiming(Checker):
             world.crash(world.cells[name], fault.for_ms)
 
 
-def build(world: World, at_once: bool = False) -> None:
+def retimed(*, at_once: bool = False) -> Callable[[World], None]:
     """Four nodes, each in a zone of its own, and servers whose settings change."""
-    retiming = Retiming(world, at_once)
-    build_with(
-        world,
-        NODES,
-        # The checkers need the shortest time for which a server has listened.
-        settings=PlaneSettings(fence=TIMINGS[0]),
-        zones=ZONES,
-        faults_ms=FAULTS_MS,
-        settings_of=retiming.settings,
-    )
-    world.check(retiming)
+
+    def servers_change(plane: SimulatedPlane) -> None:
+        retiming = Retiming(plane.world, at_once)
+        plane.settings_of = retiming.settings
+        plane.world.check(retiming)
+
+    # The checkers need the shortest time for which a server has listened.
+    settings = PlaneSettings(fence=TIMINGS[0])
+    usual = parts(NODES, zones=ZONES, faults_ms=FAULTS_MS)
+    return world_of(servers_change, *usual, *LAWS, settings=settings)
 
 
 def script(rng: Random, graces: tuple[int, ...] = (10, 60, 60)) -> Sequence[Act]:
@@ -151,7 +156,7 @@ def _service(rng: Random, number: int, graces: tuple[int, ...]) -> dict[str, Any
 
 RETIMED = Scenario(
     name="holdfast.sim.worlds.end_to_end.fence_timings:RETIMED",
-    build=build,
+    build=retimed(),
     hazards=_HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,
@@ -163,7 +168,7 @@ RETIMED = Scenario(
 LOWERED = msgspec.structs.replace(
     RETIMED,
     name="holdfast.sim.worlds.end_to_end.fence_timings:LOWERED",
-    build=partial(build, at_once=True),
+    build=retimed(at_once=True),
     hazards=_LOWERED_HAZARDS,
     script=partial(script, graces=(60,)),
 )

@@ -20,19 +20,25 @@ import msgspec
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
-from holdfast.model.machine import Answered, Ask, Ended, Leave, Machine, Open, Pushed
+from holdfast.model.machine import Answered, AnyMachine, Ask, Ended, Leave, Open, Pushed
 from holdfast.model.time import Instant
 from holdfast.observe.watch_events import SERVERS
 from holdfast.sim.cell import Cell, Seat
 from holdfast.sim.check import Checker
 from holdfast.sim.plan import Act, Hazard, calendar_steps, late_requests
+from holdfast.sim.planes.simulated_plane import SimulatedPlane, world_of
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.end_to_end.component_taps import ComponentTap
-from holdfast.sim.worlds.end_to_end.scenario import SERVER_NAMES, WELL_WITHIN_MS, build_with
+from holdfast.sim.worlds.end_to_end.scenario import (
+    LAWS,
+    SERVER_NAMES,
+    WELL_WITHIN_MS,
+    parts,
+)
 
 NODES = 4
 FAULTS_MS = 300_000
@@ -58,7 +64,7 @@ _WAITING = (State.PENDING, State.RESERVED)
 class ServerChoice:
     """A machine with its connection to the servers: it uses one until that server fails it."""
 
-    def __init__(self, machine: Machine, first: int) -> None:
+    def __init__(self, machine: AnyMachine, first: int) -> None:
         self._machine, self._current = machine, first
         self._asked: dict[int, str] = {}
         # The server of each stream, and when the stream last brought something.
@@ -150,20 +156,17 @@ class PromptPlacement(Checker):
             self.violated("V2", f"{late} {PROMPT_MS} ms after creation, with {self._hung} hung")
 
 
-def build(world: World) -> None:
-    build_with(world, NODES, faults_ms=FAULTS_MS)
-    choose_servers(world)
-    store_copy = next(it for it in world.checkers if isinstance(it, StoreCopy))
-    prompt = PromptPlacement(store_copy)
-    world.check(prompt)
-    prompt.watch(world)
+def prompt(plane: SimulatedPlane) -> None:
+    checker = PromptPlacement(plane.store_copy)
+    plane.world.check(checker)
+    checker.watch(plane.world)
 
 
-def choose_servers(world: World) -> None:
+def choose_servers(plane: SimulatedPlane) -> None:
     """Let all components stay with one server until it fails them."""
-    rng = world.rng("choosing")
-    for cell in list(world.cells.values()):
-        if cell.name.startswith(("agent", "controllers", "scheduler")):
+    rng = plane.world.rng("choosing")
+    for name, cell in plane.world.cells.items():
+        if name.startswith(("agent", "controllers", "scheduler")):
             _choose(cell, rng)
 
 
@@ -209,7 +212,7 @@ def _service(number: int) -> dict[str, Any]:
 
 HUNG = Scenario(
     name="holdfast.sim.worlds.end_to_end.hung_servers:HUNG",
-    build=build,
+    build=world_of(*parts(NODES, faults_ms=FAULTS_MS), *LAWS, choose_servers, prompt),
     hazards=_HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.commit.context import PlaneSettings
 from holdfast.correct.nodes.controller import MARK_AFTER_HALF_PERIODS, SUSPECT_AFTER_PERIODS
-from holdfast.correct.nodes.disruption_limits import SILENT_PERCENT_MAX, ZONE_NODES_MIN
-from holdfast.model.fence import PPM, FenceTiming
+from holdfast.correct.nodes.disruption_limits import (
+    AGREEMENT_FACTOR,
+    SILENT_PERCENT_MAX,
+    ZONE_NODES_MIN,
+)
+from holdfast.model.fence import PPM
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.requests import NodeAction
@@ -17,7 +22,7 @@ from holdfast.sim.worlds.end_to_end.node_health_taps import HeartbeatFilter, Nod
 from holdfast.sim.worlds.end_to_end.process_table import Processes
 
 # The disruption limits as intended, whatever the code under test makes of them.
-_SHARE, _FEWEST = SILENT_PERCENT_MAX, ZONE_NODES_MIN
+_SHARE, _FEWEST, _AGREEMENT = SILENT_PERCENT_MAX, ZONE_NODES_MIN, AGREEMENT_FACTOR
 _EXPECTED = (NodePhase.READY, NodePhase.SUSPECT, NodePhase.UNKNOWN)
 _GONE = (NodePhase.FENCED, NodePhase.LOST)
 # A registration that was in flight when the fence came may begin an unintended incarnation.
@@ -27,18 +32,21 @@ ENDS_WITHIN_MS = 5_000
 
 
 class JudgedNodes(Checker):
-    """SC6: the observer's own failures are never mistaken for failures of the nodes.
+    """SC6: the observer's own failures are not mistaken for failures of the nodes.
 
-    No node is marked or fenced while most of its zone is silent, and silence counts only from when
-    a server listens: a server that has just started has received no heartbeat.
+    No node is marked or fenced while most of its zone is silent, until that has lasted for the wait
+    of the plane or a person approved it. Silence counts only from when a server listens: a server
+    that has just started has received no heartbeat.
     """
 
     invariants = ("SC6",)
 
     def __init__(
-        self, store_copy: StoreCopy, heartbeats: HeartbeatFilter, timing: FenceTiming
+        self, store_copy: StoreCopy, heartbeats: HeartbeatFilter, settings: PlaneSettings
     ) -> None:
         self._store_copy, self._heartbeats = store_copy, heartbeats
+        timing = settings.fence
+        self._wait_ms = settings.zone_silence_max_ms
         mark_ms = timing.renew_every_ms * MARK_AFTER_HALF_PERIODS // 2
         # Measured by the slowest allowed server clock against the fastest.
         self._listened_ms = mark_ms * (PPM - 2 * timing.drift_ppm) // PPM - 1
@@ -74,9 +82,24 @@ class JudgedNodes(Checker):
         ]
         # The silence of an earlier incarnation does not count for the present one.
         before_ms = world.now_us // 1000 - 2 * self._heartbeats.silent_ms
-        silent = sum(name in fact.silent and self._since_ms[name] < before_ms for name in nodes)
-        if len(nodes) >= _FEWEST and silent * 100 >= len(nodes) * _SHARE:
-            self.violated("SC6", f"{what}, and {silent} of {len(nodes)} are silent")
+        silent_ms = sorted(
+            (
+                fact.silent_ms[name]
+                for name in nodes
+                if name in fact.silent_ms and self._since_ms[name] < before_ms
+            ),
+            reverse=True,
+        )
+        most = -(-len(nodes) * _SHARE // 100)
+        if len(nodes) < _FEWEST or len(silent_ms) < most or fact.approval:
+            # The commit checks an approval.
+            return
+        # Servers that agree shorten the wait, and more than one is needed for that.
+        wait_ms = self._wait_ms // _AGREEMENT if len(fact.listening_ms) > 1 else self._wait_ms
+        if silent_ms[most - 1] < wait_ms:
+            many = f"{len(silent_ms)} of {len(nodes)}"
+            for_s = silent_ms[most - 1] / 1_000
+            self.violated("SC6", f"{what}, and {many} have been silent for only {for_s:g} s")
 
 
 class Reborn(Checker):

@@ -37,13 +37,15 @@ class NodeDecision(msgspec.Struct, frozen=True):
     """A fact: controllers decided on this action for a node.
 
     `listening_ms` is how long each recently reported server has listened, by its own report;
-    `silent` are the nodes without a reported heartbeat for so long that the runner must know it.
+    `silent_ms` has the nodes without a reported heartbeat for so long that the runner must know it,
+    with that time. `approval` is the override that the decision rests on.
     """
 
     action: NodeAction
     node: str
     listening_ms: tuple[int, ...]
-    silent: tuple[str, ...]
+    silent_ms: dict[str, int]
+    approval: str = ""
 
 
 class HeartbeatFilter:
@@ -108,6 +110,8 @@ class HeartbeatTap:
         if isinstance(stimulus, Answered) and isinstance(stimulus.body, HeartbeatReport):
             stimulus = Answered(stimulus.call, self._take_report(stimulus.body, now.monotonic_ms))
         effects = self._runner.step(stimulus, now)
+        if not effects:
+            return effects
         facts = [
             StateFact(self._decision(effect.body, now.monotonic_ms))
             for effect in effects
@@ -141,9 +145,10 @@ class HeartbeatTap:
                 for at_ms, since_ms in self._listening.values()
                 if now_ms - at_ms <= FRESH_MS
             ),
-            tuple(
-                node
+            {
+                node: now_ms - last_ms
                 for node in self._filter.zones
-                if max(self._renewed_ms.get(node, 0), self._since_ms) < before_ms
-            ),
+                if (last_ms := max(self._renewed_ms.get(node, 0), self._since_ms)) < before_ms
+            },
+            judge.approval,
         )

@@ -16,7 +16,6 @@ up must stop on the first machine while the second one has the name.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -34,6 +33,7 @@ from holdfast.sim.cell import Host, Seat
 from holdfast.sim.check import Checker
 from holdfast.sim.faults import HOST, FaultKind, Heal
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, calendar_steps
+from holdfast.sim.planes.simulated_plane import SimulatedPlane, Trait, world_of
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.virtual_network import PathFault
@@ -41,10 +41,9 @@ from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.observers import check_every
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.authority.people import TENANTS
-from holdfast.sim.worlds.end_to_end.checks import OneCopy
 from holdfast.sim.worlds.end_to_end.component_taps import tap_component
 from holdfast.sim.worlds.end_to_end.process_table import THING, Processes
-from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with
+from holdfast.sim.worlds.end_to_end.scenario import LAWS, WELL_WITHIN_MS, parts
 from holdfast.sim.worlds.end_to_end.tight import timing
 
 NODES = 3
@@ -94,8 +93,8 @@ class Spares:
     power.
     """
 
-    def __init__(self, world: World, nodes: Sequence[str]) -> None:
-        self._store_copy = world.checker(StoreCopy)
+    def __init__(self, plane: SimulatedPlane, nodes: Sequence[str]) -> None:
+        world, self._store_copy = plane.world, plane.store_copy
         # The first machines that are cut off at present.
         self.cut: dict[str, None] = {}
         for node in nodes:
@@ -242,16 +241,21 @@ def _agent_of(world: World, node: str) -> Callable[[Seat], Agent]:
     return make
 
 
-def build(world: World, *, quiet: bool = False) -> None:
-    """Three nodes, each with a spare machine that may take its name."""
-    build_with(
-        world, NODES, settings=PlaneSettings(fence=timing()), zones=ZONES, faults_ms=FAULTS_MS
-    )
-    spares = Spares(world, [f"agent-{number}" for number in range(NODES)])
-    world.check(KeepWorkUndisturbed(world.checker(StoreCopy)))
-    if quiet:
-        store_copy, processes = world.checker(StoreCopy), world.checker(OneCopy).processes
-        world.check(GivenUpWorkStops(world, store_copy, processes, spares))
+def spares(*, quiet: bool = False) -> Trait:
+    """A spare machine for each node, that may take its name."""
+
+    def add(plane: SimulatedPlane) -> None:
+        world, store_copy = plane.world, plane.store_copy
+        spares = Spares(plane, [f"agent-{number}" for number in range(NODES)])
+        world.check(KeepWorkUndisturbed(store_copy))
+        if quiet:
+            world.check(GivenUpWorkStops(world, store_copy, plane.processes, spares))
+
+    return add
+
+
+_USUAL = (*parts(NODES, zones=ZONES, faults_ms=FAULTS_MS), *LAWS)
+_SETTINGS = PlaneSettings(fence=timing())
 
 
 def script(rng: Random) -> Sequence[Act]:
@@ -297,7 +301,7 @@ def _service(rng: Random, number: int) -> dict[str, Any]:
 
 REUSED = Scenario(
     name="holdfast.sim.worlds.end_to_end.node_names:REUSED",
-    build=build,
+    build=world_of(*_USUAL, spares(), settings=_SETTINGS),
     hazards=_HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,
@@ -307,6 +311,6 @@ REUSED = Scenario(
 TWO_MACHINES = msgspec.structs.replace(
     REUSED,
     name="holdfast.sim.worlds.end_to_end.node_names:TWO_MACHINES",
-    build=partial(build, quiet=True),
+    build=world_of(*_USUAL, spares(quiet=True), settings=_SETTINGS),
     hazards=_QUIET_HAZARDS,
 )

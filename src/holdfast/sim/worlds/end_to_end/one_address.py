@@ -19,13 +19,19 @@ from holdfast.model.requests import NodeAction
 from holdfast.observe.watch_events import SERVERS
 from holdfast.sim.check import Checker
 from holdfast.sim.plan import Act, Hazard, calendar_steps, late_requests
+from holdfast.sim.planes.simulated_plane import SimulatedPlane, world_of
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.end_to_end.hung_servers import choose_servers
 from holdfast.sim.worlds.end_to_end.hung_servers import script as services
 from holdfast.sim.worlds.end_to_end.node_health_taps import NodeDecision
-from holdfast.sim.worlds.end_to_end.scenario import SERVER_NAMES, WELL_WITHIN_MS, build_with
+from holdfast.sim.worlds.end_to_end.scenario import (
+    LAWS,
+    SERVER_NAMES,
+    WELL_WITHIN_MS,
+    parts,
+)
 
 NODES = 4
 # A zone for each node, so that no disruption limit hides a mark that is missing.
@@ -103,12 +109,10 @@ class DeadNodesMarked(Checker):
         return runs and now_ms - since_ms >= WELL_MS
 
 
-def build(world: World) -> None:
-    build_with(world, NODES, zones=ZONES, faults_ms=FAULTS_MS, asked=(SERVERS,))
-    choose_servers(world)
-    found = DeadNodesMarked(next(it for it in world.checkers if isinstance(it, StoreCopy)))
-    world.check(found)
-    found.watch(world)
+def dead_nodes(plane: SimulatedPlane) -> None:
+    checker = DeadNodesMarked(plane.store_copy)
+    plane.world.check(checker)
+    checker.watch(plane.world)
 
 
 def script(rng: Random) -> Sequence[Act]:
@@ -118,7 +122,12 @@ def script(rng: Random) -> Sequence[Act]:
 
 ONE = Scenario(
     name="holdfast.sim.worlds.end_to_end.one_address:ONE",
-    build=build,
+    build=world_of(
+        *parts(NODES, zones=ZONES, faults_ms=FAULTS_MS, asked=(SERVERS,)),
+        *LAWS,
+        choose_servers,
+        dead_nodes,
+    ),
     hazards=_HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,

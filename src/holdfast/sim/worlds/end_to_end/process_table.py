@@ -215,7 +215,7 @@ class Processes:
         attempt = launch.attempt
         self._world.fact(
             ProcessStarted(
-                host.name, attempt.uid, attempt.number, launch.name, launch.namespace, exclusive
+                host.own_name, attempt.uid, attempt.number, launch.name, launch.namespace, exclusive
             )
         )
         self._arm(host, held)
@@ -316,7 +316,7 @@ class Processes:
             held.process, exit_code=code, signal=signal, reason=why, addresses={}
         )
         attempt = held.launch.attempt
-        self._world.fact(ProcessEnded(host.name, attempt.uid, attempt.number, why))
+        self._world.fact(ProcessEnded(host.own_name, attempt.uid, attempt.number, why))
         for cell in host.cells:
             self._tell(host, cell, Exited(attempt, held.process))
 
@@ -356,7 +356,7 @@ class Processes:
         for item in items:
             if item.is_running:
                 attempt = item.attempt
-                self._world.fact(Adopted(cell.host.name, attempt.uid, attempt.number))
+                self._world.fact(Adopted(cell.host.own_name, attempt.uid, attempt.number))
         self._world.hand(cell, Inventory(items))
 
     @staticmethod
@@ -388,7 +388,9 @@ class Processes:
                 held.process = msgspec.structs.replace(
                     held.process, reason="Rebooted", addresses={}
                 )
-                self._world.fact(ProcessEnded(host.name, attempt.uid, attempt.number, "Rebooted"))
+                self._world.fact(
+                    ProcessEnded(host.own_name, attempt.uid, attempt.number, "Rebooted")
+                )
             elif not held.process.reason:
                 held.process = Process(reason="NeverStarted")
             held.is_void = True

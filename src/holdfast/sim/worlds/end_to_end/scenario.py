@@ -7,63 +7,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import msgspec
 
-from holdfast.agent.agent import Agent
-from holdfast.agent.node_facts import NodeFacts
-from holdfast.commit.context import PlaneSettings
-from holdfast.correct.all_controllers import core_controllers
-from holdfast.correct.controller_runner import ControllerRunner
-from holdfast.model import keys
-from holdfast.model.machine import Machine
 from holdfast.model.meta import Object
-from holdfast.model.requests import Create
-from holdfast.observe.watch_events import SERVERS
-from holdfast.propose.scheduler import Scheduler
-from holdfast.sim.cell import Factory, Seat
-from holdfast.sim.check import Settles
+from holdfast.sim.cell import Factory
 from holdfast.sim.plan import LATENESS, Act, Hazard, calendar_steps
+from holdfast.sim.planes import laws
+from holdfast.sim.planes.components import (
+    add_scheduler,
+    controllers,
+    follower,
+    hidden_heartbeats,
+    nodes,
+    objects,
+    operator,
+    process_tables,
+    scheduler,
+    servers,
+    spread,
+    store,
+)
+from holdfast.sim.planes.initial_objects import defaults
+from holdfast.sim.planes.simulated_plane import (
+    TWO_SERVERS,
+    ServerFactory,
+    SimulatedPlane,
+    Trait,
+    world_of,
+)
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
-from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.budget_checks import DisruptionBudgets
-from holdfast.sim.worlds.authority.commit_checks import ReservationClaims
-from holdfast.sim.worlds.authority.invariants import FieldOwnership, LawfulTransitions
-from holdfast.sim.worlds.authority.ledger_oracle import LedgerTotals, StoreCopy
-from holdfast.sim.worlds.authority.liveness import (
-    PlaceableReplicas,
-    QuietStore,
-    overdue_reservation,
-)
 from holdfast.sim.worlds.authority.people import TENANTS
-from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.authority.scenario import apply_requests, create_defaults
-from holdfast.sim.worlds.authority.scripted_clients import SERVERS as CLIENT_SERVERS
-from holdfast.sim.worlds.authority.scripted_clients import StateFact
-from holdfast.sim.worlds.authority.witness import (
-    FOLLOWER,
-    AcknowledgedWrites,
-    FinalRecount,
-    OperationsOnce,
-    WatchFollower,
-    WatchOrder,
-)
-from holdfast.sim.worlds.end_to_end.census import EndToEndCensus
-from holdfast.sim.worlds.end_to_end.checks import DesiredWork, OneCopy, ReleasedAfterStop
-from holdfast.sim.worlds.end_to_end.component_taps import tap_component
-from holdfast.sim.worlds.end_to_end.node_checks import JudgedNodes, Reborn
-from holdfast.sim.worlds.end_to_end.node_health_taps import HeartbeatFilter
+from holdfast.sim.worlds.end_to_end.checks import DesiredWork
 from holdfast.sim.worlds.end_to_end.people import NAME as RESERVER
-from holdfast.sim.worlds.end_to_end.people import SCOPE as RESERVER_SCOPE
-from holdfast.sim.worlds.end_to_end.people import ReservingScheduler, RestingOperator
-from holdfast.sim.worlds.end_to_end.process_table import Processes
-from holdfast.sim.worlds.end_to_end.servers import SimServer
-from holdfast.sim.worlds.placing.checks import NoStarvation
-from holdfast.store.memory import Keyspace
+from holdfast.sim.worlds.end_to_end.people import SCOPE, ReservingScheduler
 
 NODES = 20
 ZONES = "abc"
@@ -72,12 +53,11 @@ ZONES = "abc"
 RIVAL_EVERY = 5
 RESERVER_EVERY = 4
 MAIN_AWAY_MS = 12_000
-SERVER_NAMES = ("server-1", "server-2")
+SERVER_NAMES = TWO_SERVERS.servers
 FAULTS_MS = 600_000
 # V1 demands the desired state within 120 s, and that it stays so for 600 s.
 WELL_WITHIN_MS = 120_000
 SETTLE_MS = WELL_WITHIN_MS + 600_000
-SETTINGS = PlaneSettings()
 # What the watcher of the store follows: the objects that are written most, except leases.
 FOLLOWED = "objects/replicas/"
 
@@ -120,143 +100,70 @@ HAZARDS = (
 )
 
 
-def build(world: World) -> None:
-    """Two servers over one store, a scheduler, two controller runners, twenty nodes."""
-    build_with(world, NODES)
-
-
-def build_with(
-    world: World,
-    nodes: int,
+def parts(
+    count: int,
     *,
-    settings: PlaneSettings = SETTINGS,
     zones: str = ZONES,
     faults_ms: int = FAULTS_MS,
     more: Sequence[Object] = (),
-    server: Callable[[Seat, PlaneSettings], Machine] = SimServer,
-    component: Callable[[Factory], Factory] = lambda make: make,
-    settings_of: Callable[[str], PlaneSettings] | None = None,
-    asked: tuple[str, ...] = SERVER_NAMES,
-) -> None:
-    """The same with any number of nodes in any zones, and with other settings and times.
+    server: ServerFactory | None = None,
+    asked: tuple[str, ...] = (),
+) -> tuple[Trait, ...]:
+    """Two servers over one store, a scheduler, two controller runners, and nodes in these zones.
 
-    `more` objects exist from the beginning. `server` makes each life of a server, with the settings
-    that `settings_of` gives for its name. `component` changes how all clients of the servers are
-    made. `asked` are the addresses at which controllers ask for the heartbeat reports.
+    `more` objects exist from the beginning, and `server` makes each life of a server. `asked` are
+    the addresses at which controllers ask for heartbeat reports.
     """
-    of = settings_of or (lambda _name: settings)
-    keyspace = Keyspace()
-    create_defaults(keyspace, world.seed, cpu=str(nodes * 2))
-    apply_requests(keyspace, world.seed, [Create(obj) for obj in more], "more")
-    world.add_store(keyspace=keyspace)
-    world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
-    processes = Processes(world, settings.fence)
-    where = {f"agent-{number}": f"eu-{zones[number % len(zones)]}" for number in range(nodes)}
-    heartbeats = HeartbeatFilter(world, where, settings.fence)
-    for name in SERVER_NAMES:
-        identity = f"system:server:{name}"
-        world.add(name, lambda seat: server(seat, of(seat.name)), store="store", identity=identity)
-    world.balance(SERVERS, SERVER_NAMES)
-    world.balance(CLIENT_SERVERS, SERVER_NAMES)
-    _add_components(world, heartbeats, asked, component)
-    _add_guests(world, faults_ms, component)
-    for node, zone in where.items():
-        _add_agent(world, node, zone, component)
-    customer = component(lambda seat: RestingOperator(seat, ADMIN.name))
-    world.add("operator", customer, store="store", identity=ADMIN)
-    world.add(FOLLOWER, lambda seat: WatchFollower(seat, FOLLOWED), store="store")
-    store_copy = _add_checkers(world, keyspace, processes)
-    world.check(
-        JudgedNodes(store_copy, heartbeats, settings.fence),
-        Reborn(store_copy, processes),
-        NoStarvation(store_copy),
+    return (
+        store(*defaults(cpu=str(count * 2))),
+        objects(*more),
+        process_tables(),
+        hidden_heartbeats,
+        servers(server),
+        scheduler,
+        controllers("controllers-1", "controllers-2", asked=asked),
+        guests(faults_ms),
+        nodes(spread(count, zones=zones, has_installation=True)),
+        operator(),
+        follower(FOLLOWED),
     )
 
 
-def _add_components(
-    world: World,
-    heartbeats: HeartbeatFilter,
-    asked: tuple[str, ...],
-    component: Callable[[Factory], Factory],
-) -> None:
-    def scheduler(seat: Seat) -> Scheduler:
-        return Scheduler("main", seat.rng)
+def guests(faults_ms: int) -> Trait:
+    """In some seeds, schedulers that run only while faults last."""
 
-    def team(seat: Seat) -> ControllerRunner:
-        return ControllerRunner(core_controllers(), seat.rng, name=seat.name, servers=asked)
+    def add(plane: SimulatedPlane) -> None:
+        world = plane.world
+        guests = []
+        if world.seed % RIVAL_EVERY == 1:
+            # A second scheduler under another name: both place all pending replicas. It ends with
+            # the faults, since two that explain the same wait would never stop rewriting it.
+            guests.append(add_scheduler(plane, "rival", "scheduler-2"))
+        if world.seed % RESERVER_EVERY == 2:
+            make: Factory = lambda seat: ReservingScheduler(seat, RESERVER, SCOPE)  # noqa: E731
+            guests.append(plane.add("keeper", make, RESERVER, reads_store=True))
+            # It gets its chance while no other scheduler places anything.
+            main = world.cells["scheduler"]
+            world.post(1_000, lambda *_: world.pause_for(main, MAIN_AWAY_MS), None, None)
+        for cell in guests:
+            world.post(faults_ms * 1000 + 1, lambda _number, it, _: world.remove(it), cell, None)
 
-    name = "system:scheduler:main"
-    world.add("scheduler", component(tap_component(name, scheduler)), identity=name)
-    runner = component(tap_component("", heartbeats.around(team)))
-    for number in (1, 2):
-        world.add(f"controllers-{number}", runner, identity="system:controllers")
-
-
-def _add_guests(world: World, faults_ms: int, component: Callable[[Factory], Factory]) -> None:
-    """Add the components that run only while faults last."""
-
-    def rival(seat: Seat) -> Scheduler:
-        return Scheduler("rival", seat.rng)
-
-    def reserver(seat: Seat) -> ReservingScheduler:
-        return ReservingScheduler(seat, RESERVER, RESERVER_SCOPE)
-
-    guests = []
-    if world.seed % RIVAL_EVERY == 1:
-        # A second scheduler under another name: both place all pending replicas. It ends with the
-        # faults, since two that explain the same wait would never stop rewriting it.
-        other = "system:scheduler:rival"
-        scheduler = component(tap_component(other, rival))
-        guests.append(world.add("scheduler-2", scheduler, identity=other))
-    if world.seed % RESERVER_EVERY == 2:
-        guests.append(world.add("keeper", component(reserver), store="store", identity=RESERVER))
-        # It gets its chance while no other scheduler places anything.
-        main = world.cells["scheduler"]
-        world.post(1_000, lambda *_: world.pause_for(main, MAIN_AWAY_MS), None, None)
-    for cell in guests:
-        world.post(faults_ms * 1000 + 1, lambda _number, it, _: world.remove(it), cell, None)
+    return add
 
 
-def _add_agent(world: World, node: str, zone: str, component: Callable[[Factory], Factory]) -> None:
-    facts = NodeFacts(
-        region="eu", zone=zone, capacity={"cpu": "4", "memory": "16Gi"}, installation=node
-    )
-    name = f"system:node:{node}"
-    make: Callable[[Seat], Agent] = lambda seat: Agent(node, facts, seat.rng)  # noqa: E731
-    world.add(node, component(tap_component(name, make)), identity=name)
-
-
-def _add_checkers(world: World, keyspace: Keyspace, processes: Processes) -> StoreCopy:
-    records = tuple(keyspace.range("", keys.END).records)
-    store_copy = StoreCopy()
-    store_copy.learn(records)
-    desired, placeable = DesiredWork(store_copy, processes), PlaceableReplicas(store_copy)
-    # The copy of the store is first: the others read from it what the commit has changed.
-    world.check(
-        store_copy,
-        LedgerTotals(store_copy),
-        LawfulTransitions(store_copy),
-        FieldOwnership(store_copy, status=True),
-        DisruptionBudgets(store_copy),
-    )
-    world.check(OneCopy(store_copy, processes), ReleasedAfterStop(store_copy, processes))
-    census = EndToEndCensus(store_copy)
-    census.begin(world)
-    world.check(
-        AcknowledgedWrites(store_copy, records),
-        OperationsOnce(store_copy),
-        WatchOrder(records, FOLLOWED),
-        ReservationClaims(store_copy),
-    )
-    world.check(FinalRecount(), QuietStore(store_copy), census)
-    world.check(
-        Settles("V1", desired.missing, within_ms=WELL_WITHIN_MS),
-        Settles("V1", desired.untrusted, within_ms=WELL_WITHIN_MS),
-        Settles("V2", placeable.missing, within_ms=20_000),
-        Settles("V3", desired.silent, within_ms=WELL_WITHIN_MS),
-        Settles("INV12", lambda w: overdue_reservation(store_copy, w), within_ms=60_000),
-    )
-    return store_copy
+LAWS: tuple[Trait, ...] = (
+    laws.copied,
+    laws.commits,
+    laws.processes,
+    laws.acknowledgements,
+    laws.watches(FOLLOWED),
+    laws.quiet,
+    laws.counted(),
+    laws.settles(lambda it: DesiredWork(it.store_copy, it.processes), WELL_WITHIN_MS),
+    laws.judged_nodes,
+    laws.node_lives,
+    laws.starves_nothing,
+)
 
 
 def script(rng: Random) -> Sequence[Act]:
@@ -309,7 +216,7 @@ def service(rng: Random, number: int) -> dict[str, Any]:
 
 SCENARIO = Scenario(
     name="holdfast.sim.worlds.end_to_end.scenario:SCENARIO",
-    build=build,
+    build=world_of(*parts(NODES), *LAWS),
     hazards=HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,

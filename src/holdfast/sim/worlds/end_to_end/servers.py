@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -26,16 +26,23 @@ from holdfast.commit.record_encoding import decode, with_version
 from holdfast.commit.server import AuthorityServer
 from holdfast.model import keys
 from holdfast.model.encoding.resource_versions import complete_version
-from holdfast.model.errors import HoldfastError, RecordUnreadable, Unavailable, invariant
+from holdfast.model.errors import (
+    HoldfastError,
+    RecordUnreadable,
+    Unavailable,
+    invariant,
+    unreachable,
+)
 from holdfast.model.heartbeat import HeartbeatQuery, Renew
+from holdfast.model.kind_declaration import Kind
 from holdfast.model.machine import (
     Answer,
     Answered,
+    AnyMachine,
     Asked,
     Changed,
     End,
     Left,
-    Machine,
     Opened,
     Push,
     Range,
@@ -44,20 +51,22 @@ from holdfast.model.machine import (
     Wake,
     Woken,
 )
-from holdfast.model.registry import Kind, kind_of_plural
+from holdfast.model.meta import Object
+from holdfast.model.read_requests import Get, GetResult, Reach
+from holdfast.model.registry import kind_of_plural
 from holdfast.model.selection.field_selector import parse_field_selector
 from holdfast.model.time import Instant
+from holdfast.model.transaction import Page
 from holdfast.observe.entries import EntryReader, ObjectEntry
 from holdfast.observe.selection import ObjectSelection
 from holdfast.observe.watch_events import (
     Follow,
-    Get,
-    GetResult,
     WatchEvent,
     bookmark_annotations,
+    is_bookmark,
     read_line,
 )
-from holdfast.observe.watch_hub import Reach, WatchHub
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.observe.watchers import WatchRequest
 from holdfast.sim.cell import Seat
 
@@ -96,12 +105,13 @@ class Plain:
 
     @staticmethod
     @lru_cache(maxsize=1024)
-    def _bookmark(kind: str, revision: int, listed: int | None, within_ms: int | None) -> bytes:
+    def _bookmark(revision: int, listed: int | None, within_ms: int | None) -> bytes:
         metadata: dict[str, Any] = {"resourceVersion": complete_version(revision)}
         annotations = bookmark_annotations(listed, within_ms)
         if annotations:
             metadata["annotations"] = annotations
-        return msgspec.json.encode({"kind": kind, "metadata": metadata})
+        # Components do not read its kind; without it one line is enough for all kinds.
+        return msgspec.json.encode({"metadata": metadata})
 
     def object(self, form: str, kind: Kind, data: bytes) -> bytes:
         return data
@@ -109,16 +119,16 @@ class Plain:
     def bookmark(
         self, form: str, kind: Kind, revision: int, listed: int | None, within_ms: int | None
     ) -> bytes:
-        return self._bookmark(kind.name, revision, listed, within_ms)
+        return self._bookmark(revision, listed, within_ms)
 
 
 _READER = SharedReader()
 
 
 @lru_cache(maxsize=4096)
-def _watch_event(plural: str, line: bytes) -> WatchEvent:
+def _watch_event(struct: type[Object], line: bytes) -> WatchEvent:
     """A line is the same for all watchers, and so is its event."""
-    event = read_line(kind_of_plural(plural).struct, line)
+    event = read_line(struct, line)
     invariant(not isinstance(event, bytes), "the hub ends a stream; it sends no errors in it")
     return event  # type: ignore[return-value]
 
@@ -126,7 +136,15 @@ def _watch_event(plural: str, line: bytes) -> WatchEvent:
 @lru_cache(maxsize=256)
 def _watch_events(plural: str, piece: bytes) -> tuple[WatchEvent, ...]:
     """The events of all lines of a piece; pieces with only a bookmark are the same for many."""
-    return tuple([_watch_event(plural, line) for line in piece.split(b"\n") if line])
+    struct = kind_of_plural(plural).struct
+    return tuple([_watch_event(struct, line) for line in piece.split(b"\n") if line])
+
+
+@lru_cache(maxsize=256)
+def _only_bookmark(piece: bytes) -> tuple[WatchEvent, ...]:
+    """The event of a piece that is one bookmark, which is the same for all kinds; or nothing."""
+    is_alone = is_bookmark(piece) and piece.find(b"\n") == len(piece) - 1
+    return (_watch_event(Object, piece[:-1]),) if is_alone else ()
 
 
 @lru_cache(maxsize=1024)
@@ -147,12 +165,17 @@ class SimServer:
         life = f"{seat.name}/{seat.life}"
         self.authority = AuthorityServer(seat.name, seat.rng, seat.tokens, settings, life=life)
         self.hub = WatchHub(Plain(), _READER, recent=RECENT_REVISIONS)
-        self.renewals = Renewals(seat.name, settings.fence, life=life)
+        self.renewals = Renewals(
+            seat.name,
+            settings.fence,
+            life=life,
+            zone_silence_max_ms=settings.zone_silence_max_ms,
+        )
         self.renewals.unready = self.authority.unready
         self._plurals: dict[int, str] = {}
         self._reads = _READS_FROM
         self._reading: dict[int, tuple[int, str]] = {}
-        self._wakes: dict[str, Machine] = {}
+        self._wakes: dict[str, AnyMachine] = {}
         # Streams that wait: for the next read of the store, for the answer to the read that was
         # sent, and for the hub, by the number of their own call to it.
         self._is_confirming = confirms
@@ -210,12 +233,11 @@ class SimServer:
         return self._of(self._wakes[woken.name], woken, now)
 
     def _asked(self, asked: Asked, now: Instant) -> Sequence[Any]:
-        kind = type(asked.body)
-        if kind in _HEARTBEATS:
-            return self._of(self.renewals, asked, now)
-        if kind is not Get:
-            return self._of(self.authority, asked, now)
         get = asked.body
+        if type(get) in _HEARTBEATS:
+            return self._of(self.renewals, asked, now)
+        if type(get) is not Get:
+            return self._of(self.authority, asked, now)
         key = keys.object_key(kind_of_plural(get.plural), get.namespace, get.name)
         self._reads += 1
         self._reading[self._reads] = (asked.call, key)
@@ -224,7 +246,7 @@ class SimServer:
     def _read(self, answered: Answered) -> list[Any]:
         call, key = self._reading.pop(answered.call)
         page = answered.body
-        if isinstance(page, HoldfastError):
+        if not isinstance(page, Page):
             return [Answer(call, page)]
         found = None
         for record in page.records:
@@ -251,7 +273,7 @@ class SimServer:
         waiting, self._sent = self._sent[1], None
         page, effects = answered.body, self._ask_store() if self._next else []
         for opened in waiting:
-            if isinstance(page, HoldfastError):
+            if not isinstance(page, Page):
                 effects.append(End(opened.stream, page))
                 continue
             self._confirms += 1
@@ -283,7 +305,7 @@ class SimServer:
         return False
 
     def _opened(self, opened: Opened, now: Instant) -> list[Any]:
-        follow: Follow = opened.body
+        follow = cast("Follow", opened.body)
         self._plurals[opened.stream] = follow.plural
         selection = _selection(follow.plural, follow.namespace, follow.fields)
         request = WatchRequest(
@@ -295,7 +317,7 @@ class SimServer:
         )
         return self._of_hub(Opened(opened.stream, opened.sender, request), now)
 
-    def _of(self, machine: Machine, stimulus: Any, now: Instant) -> Sequence[Any]:
+    def _of(self, machine: AnyMachine, stimulus: Any, now: Instant) -> Sequence[Any]:
         """The effects of the authority or the renewals; their call numbers are distinct already."""
         effects = machine.step(stimulus, now)
         for effect in effects:
@@ -305,31 +327,36 @@ class SimServer:
 
     def _of_hub(self, stimulus: Any, now: Instant) -> list[Any]:
         """The effects of the hub; its calls are shifted to numbers that no other machine uses."""
+        return self._shifted(self.hub.step(stimulus, now), now)
+
+    def _shifted(self, of_hub: Sequence[Any], now: Instant) -> list[Any]:
         effects: list[Any] = []
-        for effect in self.hub.step(stimulus, now):
-            kind = type(effect)
-            if kind is Push:
-                effects += self._translate(effect)
+        for effect in of_hub:
+            if type(effect) is Push:
+                stream, piece = effect.stream, cast("bytes", effect.body)
+                plural = self._plurals.get(stream)
+                if piece and plural is not None:
+                    effects.append(Push(stream, self._read_piece(plural, piece)))
                 # A simulated reader takes what it is sent; the network decides how long that takes.
-                effects += self._of_hub(Taken(effect.stream), now)
+                more = self.hub.step(Taken(stream), now)
+                if more:
+                    effects += self._shifted(more, now)
                 continue
-            if kind is Answer and effect.call >= _CONFIRMS_FROM:
+            if type(effect) is Answer and effect.call >= _CONFIRMS_FROM:
                 effects += self._reached(effect, now)
                 continue
-            if kind is Range:
+            if type(effect) is Range:
                 effect = msgspec.structs.replace(effect, call=effect.call + _HUB_FROM)
-            elif kind is Wake:
+            elif type(effect) is Wake:
                 self._owns(self.hub, effect.name)
             effects.append(effect)
         return effects
 
-    def _owns(self, machine: Machine, wake: str) -> None:
+    def _owns(self, machine: AnyMachine, wake: str) -> None:
         owner = self._wakes.setdefault(wake, machine)
-        invariant(owner is machine, f"two parts of a server have a wake-up named {wake}")
+        if owner is not machine:
+            unreachable(f"two parts of a server have a wake-up named {wake}")
 
-    def _translate(self, push: Push) -> list[Any]:
-        """The push with watch events in place of lines."""
-        plural = self._plurals.get(push.stream)
-        if plural is None or not push.body:
-            return []
-        return [Push(push.stream, _watch_events(plural, push.body))]
+    def _read_piece(self, plural: str, piece: bytes) -> tuple[Any, ...]:
+        """What a reader of a stream gets in place of these lines."""
+        return _only_bookmark(piece) or _watch_events(plural, piece)

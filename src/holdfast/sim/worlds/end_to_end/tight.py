@@ -11,8 +11,7 @@ terms, lets work run twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -22,14 +21,17 @@ from holdfast.commit.context import PlaneSettings
 from holdfast.model import fence
 from holdfast.model.fence import FenceTiming
 from holdfast.sim.plan import SELDOM_LATE, Act, Hazard, calendar_steps
+from holdfast.sim.planes.simulated_plane import world_of
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.end_to_end.process_table import KILL_MS
-from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with
+from holdfast.sim.worlds.end_to_end.scenario import LAWS, WELL_WITHIN_MS, parts
 
 NODES = 5
+# Shorter than a zone is silent at times, so that it is given up while its nodes work.
+ZONE_SILENCE_MAX_MS = 30_000
 # Each node is a zone of its own, so that no disruption limit holds back marks and fences.
 ZONES = "abcde"
 FAULTS_MS = 120_000
@@ -113,10 +115,10 @@ def timing(drift_ppm: int = RHO) -> FenceTiming:
     return msgspec.structs.replace(short, fence_after_ms=fence.fence_after_min_ms(short))
 
 
-def build(world: World, zones: str = ZONES, drift_ppm: int = RHO) -> None:
+def tight(zones: str = ZONES, drift_ppm: int = RHO) -> Callable[[World], None]:
     """Five nodes, each in a zone of its own or all in one."""
-    settings = PlaneSettings(fence=timing(drift_ppm))
-    build_with(world, NODES, settings=settings, zones=zones, faults_ms=FAULTS_MS)
+    settings = PlaneSettings(fence=timing(drift_ppm), zone_silence_max_ms=ZONE_SILENCE_MAX_MS)
+    return world_of(*parts(NODES, zones=zones, faults_ms=FAULTS_MS), *LAWS, settings=settings)
 
 
 def script(rng: Random) -> Sequence[Act]:
@@ -161,7 +163,7 @@ def _service(rng: Random, number: int) -> dict[str, Any]:
 
 TIGHT = Scenario(
     name="holdfast.sim.worlds.end_to_end.tight:TIGHT",
-    build=build,
+    build=tight(),
     hazards=HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,
@@ -172,7 +174,7 @@ TIGHT = Scenario(
 ZONE = msgspec.structs.replace(
     TIGHT,
     name="holdfast.sim.worlds.end_to_end.tight:ZONE",
-    build=partial(build, zones="a"),
+    build=tight(zones="a"),
     hazards=_ZONE_HAZARDS,
 )
 
@@ -180,7 +182,7 @@ ZONE = msgspec.structs.replace(
 SKEWED = msgspec.structs.replace(
     TIGHT,
     name="holdfast.sim.worlds.end_to_end.tight:SKEWED",
-    build=partial(build, drift_ppm=_SKEW),
+    build=tight(drift_ppm=_SKEW),
     hazards=_SKEW_HAZARDS,
 )
 

@@ -26,6 +26,8 @@ ROUND_MS = 4_000
 ASKS_MAX = 32
 RESYNC_MS = 60_000
 _WAKE = "node"
+# A controller reports work that is ready as Serving; to report it Ready again would never end.
+_READY = (Stage.READY, Stage.SERVING)
 
 
 class HollowNode:
@@ -119,7 +121,7 @@ class HollowNode:
             case State.BOUND | State.UNKNOWN:
                 process = Process(id=f"{self._boot}/{replica.metadata.uid}")
                 yield self._move(target, State.RUNNING, "Started", life, process)
-            case State.RUNNING if status.stage is not Stage.READY:
+            case State.RUNNING if status.stage not in _READY:
                 version = replica.metadata.resource_version
                 yield ReportStage(target, Stage.READY, life, version=version)
             case State.STOPPING | State.FAILED | State.SUCCEEDED:

@@ -15,63 +15,40 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.node_facts import NodeFacts
-from holdfast.commit.context import PlaneSettings
-from holdfast.correct.all_controllers import core_controllers
-from holdfast.correct.controller_runner import ControllerRunner
-from holdfast.model import keys
 from holdfast.model.kinds.node import Device
 from holdfast.model.kinds.placement import Isolation
-from holdfast.observe.watch_events import SERVERS
+from holdfast.model.meta import Object
 from holdfast.propose.queue.shard import SchedulerShare
-from holdfast.propose.scheduler import Scheduler
-from holdfast.sim.cell import Seat
-from holdfast.sim.check import Settles
 from holdfast.sim.plan import LATENESS, Act, Hazard, calendar_steps
+from holdfast.sim.planes import laws
+from holdfast.sim.planes.components import (
+    add_scheduler,
+    controllers,
+    follower,
+    hollow_nodes,
+    operator,
+    servers,
+    store,
+)
+from holdfast.sim.planes.initial_objects import defaults
+from holdfast.sim.planes.simulated_plane import SimulatedPlane, Trait, world_of
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
-from holdfast.sim.scenarios.scheduler_taps import tap_scheduler
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.budget_checks import DisruptionBudgets
-from holdfast.sim.worlds.authority.invariants import FieldOwnership, LawfulTransitions
-from holdfast.sim.worlds.authority.ledger_oracle import LedgerTotals, StoreCopy
-from holdfast.sim.worlds.authority.liveness import (
-    PlaceableReplicas,
-    QuietStore,
-    overdue_reservation,
-)
 from holdfast.sim.worlds.authority.people import TENANTS
-from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.authority.scenario import create_defaults
-from holdfast.sim.worlds.authority.scripted_clients import SERVERS as CLIENT_SERVERS
-from holdfast.sim.worlds.authority.scripted_clients import StateFact
-from holdfast.sim.worlds.authority.witness import (
-    FOLLOWER,
-    AcknowledgedWrites,
-    FinalRecount,
-    OperationsOnce,
-    WatchFollower,
-    WatchOrder,
-)
-from holdfast.sim.worlds.end_to_end.census import EndToEndCensus
-from holdfast.sim.worlds.end_to_end.component_taps import tap_component
-from holdfast.sim.worlds.end_to_end.people import RestingOperator
-from holdfast.sim.worlds.end_to_end.servers import SimServer
-from holdfast.sim.worlds.placing.checks import NoHotLoop, NoStarvation, PlacedWork, ShardLeases
-from holdfast.sim.worlds.placing.node_fleet import HollowNode
-from holdfast.store.memory import Keyspace
+from holdfast.sim.worlds.placing.checks import NoHotLoop, PlacedWork, ShardLeases
 
 NODES, MANY_NODES = 20, 200
 # Some nodes isolate tenants, some take one tenant at a time, and some agents report nothing.
 ISOLATIONS = (None, Isolation.USER, Isolation.NONE, Isolation.CONTAINER, None)
-SERVER_NAMES = ("server-1", "server-2")
 SCHEDULERS_MAX = 3
+SHARD_COUNT = 3
 RESYNC_MS = 60_000
 # In one world of this many, schedulers share one scope.
 SHARED_ONE_IN = 3
 FAULTS_MS = 240_000
 WELL_WITHIN_MS = 120_000
 SETTLE_MS = WELL_WITHIN_MS + 80_000
-SETTINGS = PlaneSettings()
 FOLLOWED = "objects/replicas/"
 
 HAZARDS = (
@@ -111,120 +88,78 @@ HAZARDS = (
 )
 
 
-def build_with(world: World, nodes: int, *, shards: int = 0, resync_ms: int = RESYNC_MS) -> None:
-    """Two servers over one store, schedulers, a controller runner, and hollow nodes."""
-    keyspace = Keyspace()
-    create_defaults(keyspace, world.seed, cpu=str(nodes))
-    world.add_store(keyspace=keyspace)
-    world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
-    for name in SERVER_NAMES:
-        identity = f"system:server:{name}"
-        world.add(name, lambda seat: SimServer(seat, SETTINGS), store="store", identity=identity)
-    world.balance(SERVERS, SERVER_NAMES)
-    world.balance(CLIENT_SERVERS, SERVER_NAMES)
-    _add_shards(world, shards) if shards else _add_schedulers(world, resync_ms)
-    world.add("controllers", tap_component("", _team), identity="system:controllers")
-    for number in range(nodes):
-        _add_node(world, number)
-    world.add(
-        "operator", lambda seat: RestingOperator(seat, ADMIN.name), store="store", identity=ADMIN
-    )
-    world.add(FOLLOWER, lambda seat: WatchFollower(seat, FOLLOWED), store="store")
-    _add_checkers(world, keyspace, shards)
+def competing(resync_ms: int = RESYNC_MS, **options: Any) -> Trait:
+    """One to three schedulers with these options; in some seeds two of them share one scope."""
+
+    def add(plane: SimulatedPlane) -> None:
+        rng = plane.world.rng("placing")
+        count = between(rng, 1, SCHEDULERS_MAX)
+        is_shared = between(rng, 1, SHARED_ONE_IN) == 1
+        for number in range(count):
+            scope = "scheduler:shared" if is_shared and number < SCHEDULERS_MAX - 1 else ""
+            _add_scheduler(plane, number, scope=scope, resync_ms=resync_ms, **options)
+
+    return add
 
 
-def _team(seat: Seat) -> ControllerRunner:
-    return ControllerRunner(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
-
-
-def _add_schedulers(world: World, resync_ms: int) -> None:
-    rng = world.rng("placing")
-    count = between(rng, 1, SCHEDULERS_MAX)
-    is_shared = between(rng, 1, SHARED_ONE_IN) == 1
-    for number in range(count):
-        name = f"s{number}"
-        scope = "scheduler:shared" if is_shared and number < SCHEDULERS_MAX - 1 else ""
-        identity = f"system:scheduler:{name}"
-        make: Callable[[Seat], Scheduler] = partial(_scheduler, name, scope, resync_ms)
-        world.add(
-            f"scheduler-{name}",
-            tap_component(identity, tap_scheduler(name, make)),
-            identity=identity,
-        )
-
-
-def _add_shards(world: World, shards: int) -> None:
+def sharded(plane: SimulatedPlane) -> None:
     """Two schedulers for each shard of the tenants, of which one leads and one stands by."""
-    for number in range(2 * shards):
-        name, share = f"s{number}", SchedulerShare(number % shards, shards)
-        identity = f"system:scheduler:{name}"
-        make: Callable[[Seat], Scheduler] = partial(_sharded, name, share)
-        world.add(
-            f"scheduler-{name}",
-            tap_component(identity, tap_scheduler(name, make)),
-            identity=identity,
-        )
+    for number in range(2 * SHARD_COUNT):
+        _add_scheduler(plane, number, share=SchedulerShare(number % SHARD_COUNT, SHARD_COUNT))
 
 
-def _scheduler(name: str, scope: str, resync_ms: int, seat: Seat) -> Scheduler:
-    return Scheduler(name, seat.rng, scope=scope, resync_ms=resync_ms)
+def _add_scheduler(plane: SimulatedPlane, number: int, **options: Any) -> None:
+    add_scheduler(plane, f"s{number}", f"scheduler-s{number}", is_observed=True, **options)
 
 
-def _sharded(name: str, share: SchedulerShare, seat: Seat) -> Scheduler:
-    return Scheduler(name, seat.rng, share=share)
+def fleet(count: int) -> dict[str, NodeFacts]:
+    """Nodes of two regions, some with a GPU, which isolate tenants in different ways."""
+    return {f"node-{number}": _facts(number) for number in range(count)}
 
 
-def _add_node(world: World, number: int) -> None:
-    name = f"node-{number}"
+def _facts(number: int) -> NodeFacts:
     region = "us" if number % 5 == 4 else "eu"
     gpus = 1 if number % 4 == 0 else 0
     devices = tuple(Device(id=f"gpu-{n}", device_class="gpu", memory="16Gi") for n in range(gpus))
-    facts = NodeFacts(
+    return NodeFacts(
         region=region,
         zone=f"{region}-{'abc'[number % 3]}",
         capacity={"cpu": "4", "memory": "16Gi"},
         devices=devices,
         isolation=ISOLATIONS[number % len(ISOLATIONS)],
     )
-    identity = f"system:node:{name}"
-    make: Callable[[Seat], HollowNode] = lambda seat: HollowNode(name, facts, seat.rng)  # noqa: E731
-    world.add(name, tap_component(identity, make), identity=identity)
 
 
-def _add_checkers(world: World, keyspace: Keyspace, shards: int) -> None:
-    records = tuple(keyspace.range("", keys.END).records)
-    store_copy = StoreCopy()
-    store_copy.learn(records)
-    placed, placeable, census = (
-        PlacedWork(store_copy),
-        PlaceableReplicas(store_copy),
-        EndToEndCensus(store_copy),
-    )
-    # The copy of the store is first: the others read from it what the commit has changed.
-    world.check(
-        store_copy,
-        LedgerTotals(store_copy),
-        LawfulTransitions(store_copy),
-        FieldOwnership(store_copy, status=True),
-        DisruptionBudgets(store_copy),
-    )
-    census.begin(world)
-    world.check(
-        AcknowledgedWrites(store_copy, records),
-        OperationsOnce(store_copy),
-        WatchOrder(records, FOLLOWED),
-    )
-    world.check(
-        FinalRecount(), QuietStore(store_copy), NoStarvation(store_copy), NoHotLoop(), census
-    )
-    if shards:
-        world.check(ShardLeases(store_copy, shards))
-    world.check(
-        Settles("V1", placed.missing, within_ms=WELL_WITHIN_MS),
-        Settles("V1", placed.untrusted, within_ms=WELL_WITHIN_MS),
-        Settles("V2", placeable.missing, within_ms=20_000),
-        Settles("V3", placed.silent, within_ms=WELL_WITHIN_MS),
-        Settles("INV12", lambda w: overdue_reservation(store_copy, w), within_ms=60_000),
+LAWS: tuple[Trait, ...] = (
+    laws.copied,
+    laws.commits,
+    laws.acknowledgements,
+    laws.watches(FOLLOWED),
+    laws.quiet,
+    laws.starves_nothing,
+    laws.checked(lambda _plane: NoHotLoop()),
+    laws.counted(),
+    laws.settles(lambda plane: PlacedWork(plane.store_copy), WELL_WITHIN_MS),
+)
+
+
+def placing(
+    count: int, schedulers: Trait, *more: Trait, objects: Sequence[Object] = ()
+) -> Callable[[World], None]:
+    """Two servers over one store, schedulers, a controller runner, and hollow nodes.
+
+    `objects` are those that exist before the run, if not the defaults.
+    """
+    return world_of(
+        store(*(objects or defaults(cpu=str(count)))),
+        servers(),
+        schedulers,
+        controllers("controllers"),
+        hollow_nodes(fleet(count)),
+        operator(),
+        follower(FOLLOWED),
+        *LAWS,
+        *more,
     )
 
 
@@ -286,7 +221,7 @@ def _workload(rng: Random, number: int) -> dict[str, Any]:
 
 SCENARIO = Scenario(
     name="holdfast.sim.worlds.placing.scenario:SCENARIO",
-    build=partial(build_with, nodes=NODES),
+    build=placing(NODES, competing()),
     hazards=HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,
@@ -297,7 +232,7 @@ SCENARIO = Scenario(
 MANY = msgspec.structs.replace(
     SCENARIO,
     name="holdfast.sim.worlds.placing.scenario:MANY",
-    build=partial(build_with, nodes=MANY_NODES),
+    build=placing(MANY_NODES, competing()),
     script=partial(script, nodes=MANY_NODES),
 )
 
@@ -305,14 +240,16 @@ MANY = msgspec.structs.replace(
 SHARDS = msgspec.structs.replace(
     SCENARIO,
     name="holdfast.sim.worlds.placing.scenario:SHARDS",
-    build=partial(build_with, nodes=NODES, shards=3),
+    build=placing(
+        NODES, sharded, laws.checked(lambda plane: ShardLeases(plane.store_copy, SHARD_COUNT))
+    ),
 )
 
 # Nothing goes wrong, and no resync retries a replica that no event woke.
 PROMPT = msgspec.structs.replace(
     SCENARIO,
     name="holdfast.sim.worlds.placing.scenario:PROMPT",
-    build=partial(build_with, nodes=NODES, resync_ms=10 * FAULTS_MS),
+    build=placing(NODES, competing(resync_ms=10 * FAULTS_MS)),
     hazards=(),
 )
 

@@ -33,14 +33,15 @@ from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.faults import STORE, FaultKind
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, Prompted, calendar_steps
+from holdfast.sim.planes.components import person
+from holdfast.sim.planes.simulated_plane import SimulatedPlane, world_of
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.authority.liveness import PlaceableReplicas
-from holdfast.sim.worlds.authority.rogues import ADMIN
 from holdfast.sim.worlds.authority.scripted_clients import SERVERS, StateFact
-from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with, service
+from holdfast.sim.worlds.end_to_end.scenario import LAWS, WELL_WITHIN_MS, parts, service
 
 NODES = 5
 FAULTS_MS = 180_000
@@ -98,8 +99,8 @@ def _damaged_form(ledger: NodeLedger | QuotaLedger, how: int) -> bytes:
 class Damage(Checker):
     """Records which ledgers are damaged, for the other checkers, which come after it."""
 
-    def __init__(self) -> None:
-        self.store_copy: StoreCopy | None = None
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self.store_copy = store_copy
         # The records in quarantine; how many damages and repairs there were, and how many of the
         # repaired records had been in quarantine.
         self.noted: dict[str, None] = {}
@@ -108,7 +109,7 @@ class Damage(Checker):
     def strike(self, world: World, fault: Fault) -> None:
         """Overwrite a ledger that is in use, as a bad disk or another version would."""
         store_copy, store = self.store_copy, world.stores[fault.target]
-        if store_copy is None or len(store_copy.damaged) >= DAMAGED_MAX:
+        if len(store_copy.damaged) >= DAMAGED_MAX:
             return
         pick, how = divmod(fault.amount, 4)
         prefix = QUOTA_LEDGERS if pick % QUOTA_ONE_IN == 0 else NODE_LEDGERS
@@ -125,8 +126,6 @@ class Damage(Checker):
         world.storage.write(store, spoil, "spoil")
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        if self.store_copy is None:
-            return
         changed = {change.key: change.value for change in commit.changes}
         repaired = [key for key in self.store_copy.damaged if self._is_repaired(key, changed)]
         self.store_copy.repaired = tuple(repaired)
@@ -155,10 +154,7 @@ class Damage(Checker):
 
     def _after(self, changed: dict[str, bytes | None]) -> list[Record]:
         """All records with these changes."""
-        now = {
-            key: encode(value)
-            for key, value in (self.store_copy.now if self.store_copy else {}).items()
-        }
+        now = {key: encode(value) for key, value in self.store_copy.now.items()}
         now |= {key: value for key, value in changed.items() if value is not None}
         gone = {key for key, value in changed.items() if value is None}
         return [Record(key, value, 0, 0) for key, value in now.items() if key not in gone]
@@ -199,7 +195,7 @@ class ConfinedLedgers(Checker):
 
     def _look(self, _number: int, world: World, _: None) -> None:
         now_ms = world.now_us // 1_000
-        placing = [it for it in world.cells.values() if it.name.startswith(PLACING)]
+        placing = [it for name, it in world.cells.items() if name.startswith(PLACING)]
         if any(it.machine is None or it.paused for it in placing):
             self._well_since_ms = now_ms
         if now_ms - self._well_since_ms < BACK_MS:
@@ -225,12 +221,12 @@ class PlaceableMeanwhile(PlaceableReplicas):
         """Restart the wait of all pending replicas."""
         self._since = {}
 
-    def _open_ledgers(self) -> list[NodeLedger]:
+    def open_ledgers(self) -> list[NodeLedger]:
         if any(key.startswith(QUOTA_LEDGERS) for key in self._store_copy.damaged):
             return []
         sound = self._store_copy.keyed(NODE_LEDGERS).items()
         whole = [ledger for key, ledger in sound if key not in self._store_copy.damaged]
-        return [ledger for ledger in super()._open_ledgers() if ledger in whole]
+        return [ledger for ledger in super().open_ledgers() if ledger in whole]
 
 
 def _grows(old: Any, new: Any) -> bool:
@@ -325,17 +321,17 @@ class RepairOperator:
         return self._calls
 
 
-def build(world: World) -> None:
-    """The end-to-end world with a few nodes, and an operator who repairs their ledgers."""
-    damage = Damage()
-    world.faults.add("spoil", FaultKind(STORE, damage.strike))
-    world.check(damage)
-    build_with(world, NODES, zones="abcde", faults_ms=FAULTS_MS)
-    damage.store_copy = world.checker(StoreCopy)
-    world.add(MENDER, RepairOperator, store="store", identity=ADMIN)
-    confined = ConfinedLedgers(damage, damage.store_copy)
-    world.check(confined)
-    confined.watch(world)
+def damaged(plane: SimulatedPlane) -> None:
+    """Ledgers that are damaged, which the other checkers must know before they look."""
+    damage = Damage(plane.store_copy)
+    plane.world.faults.add("spoil", FaultKind(STORE, damage.strike))
+    plane.world.check(damage)
+
+
+def confined(plane: SimulatedPlane) -> None:
+    checker = ConfinedLedgers(plane.world.checker(Damage), plane.store_copy)
+    plane.world.check(checker)
+    checker.watch(plane.world)
 
 
 def script(rng: Random) -> Sequence[Act]:
@@ -355,7 +351,13 @@ def script(rng: Random) -> Sequence[Act]:
 
 LEDGERS = Scenario(
     name="holdfast.sim.worlds.versions.ledgers:LEDGERS",
-    build=build,
+    build=world_of(
+        damaged,
+        *parts(NODES, zones="abcde", faults_ms=FAULTS_MS),
+        *LAWS,
+        person(MENDER, lambda seat, _name: RepairOperator(seat)),
+        confined,
+    ),
     hazards=HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,

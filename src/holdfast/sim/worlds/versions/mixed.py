@@ -30,23 +30,25 @@ from holdfast.model.errors import Invalid, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
-from holdfast.model.machine import Answer, Answered, Ask, Asked, Machine, Push, Pushed
+from holdfast.model.machine import Answer, Answered, AnyMachine, Ask, Asked, Pushed
 from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.read_requests import GetResult
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Create, Forward, Update, refuses_unknown
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Compare, Delete, Put, Transaction
-from holdfast.observe.watch_events import GetResult, read_line
+from holdfast.observe.watch_events import read_line
 from holdfast.sim.cell import Factory, Seat
 from holdfast.sim.check import CRASHED, Checker, Commit
 from holdfast.sim.faults import STORE, FaultKind, Heal
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, calendar_steps
+from holdfast.sim.planes.simulated_plane import ServerFactory, SimulatedPlane, Trait, world_of
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.scripted_clients import AcknowledgedRequest, StateFact
 from holdfast.sim.worlds.authority.witness import FinalRecount
-from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with, service
+from holdfast.sim.worlds.end_to_end.scenario import LAWS, WELL_WITHIN_MS, parts, service
 from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.sim.worlds.versions.newer import (
     FIELD,
@@ -112,15 +114,14 @@ class FieldPromised(msgspec.Struct, frozen=True):
 class _RawStreamServer(SimServer):
     """A server that sends the raw lines of its streams: each reader decodes by its own structs."""
 
-    def _translate(self, push: Push) -> list[Any]:
-        plural = self._plurals.get(push.stream)
-        return [Push(push.stream, (plural, push.body))] if plural and push.body else []
+    def _read_piece(self, plural: str, piece: bytes) -> tuple[Any, ...]:
+        return plural, piece
 
 
 class _VersionedMachine:
     """A machine whose lives are each of one version or of the next."""
 
-    def __init__(self, seat: Seat, machine: Machine, *, is_newer: bool | None = None) -> None:
+    def __init__(self, seat: Seat, machine: AnyMachine, *, is_newer: bool | None = None) -> None:
         self.name = seat.name
         self.is_newer = seat.rng.random() < 0.5 if is_newer is None else is_newer
         self.machine = machine
@@ -281,7 +282,7 @@ def _who(sender: str | Identity) -> str:
 
 
 def _name(body: Any) -> str:
-    request = body.request if isinstance(body, Forward) else body
+    request: Any = body.request if isinstance(body, Forward) else body
     name: str = request.object.metadata.name
     return name
 
@@ -386,20 +387,21 @@ def _newer_type(world: World, fault: Fault) -> Heal | None:
     return repaired
 
 
-def build(world: World) -> None:
-    """The end-to-end world with a few nodes, and servers of two versions."""
-    world.faults.add("newer_type", FaultKind(STORE, _newer_type))
-    build_with(
-        world,
-        NODES,
-        zones="abcde",
-        faults_ms=FAULTS_MS,
-        more=guests(),
-        server=MixedServer,
-        component=component,
-    )
-    world.checker(FinalRecount).inexact = INEXACT
-    world.check(PreservedFields())
+def versions(plane: SimulatedPlane) -> None:
+    """Clients of two versions, and a type of work that only the newer ones know."""
+    plane.world.faults.add("newer_type", FaultKind(STORE, _newer_type))
+    plane.component = component
+
+
+def preserved(plane: SimulatedPlane) -> None:
+    plane.world.checker(FinalRecount).inexact = INEXACT
+    plane.world.check(PreservedFields())
+
+
+def two_versions(server: ServerFactory) -> tuple[Trait, ...]:
+    """The end-to-end world with a few nodes, and components of two versions."""
+    usual = parts(NODES, zones="abcde", faults_ms=FAULTS_MS, more=guests(), server=server)
+    return (versions, *usual, *LAWS, preserved)
 
 
 def script(rng: Random) -> Sequence[Act]:
@@ -414,7 +416,7 @@ def script(rng: Random) -> Sequence[Act]:
 
 MIXED = Scenario(
     name="holdfast.sim.worlds.versions.mixed:MIXED",
-    build=build,
+    build=world_of(*two_versions(MixedServer)),
     hazards=HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,

@@ -20,19 +20,11 @@ from holdfast.model.transaction import Put, Transaction
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.plan import Hazard
+from holdfast.sim.planes import laws
+from holdfast.sim.planes.simulated_plane import world_of
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.witness import FinalRecount
-from holdfast.sim.worlds.end_to_end.scenario import SERVER_NAMES, build_with
-from holdfast.sim.worlds.versions.mixed import (
-    FAULTS_MS,
-    INEXACT,
-    MIXED,
-    NODES,
-    MixedServer,
-    PreservedFields,
-    component,
-    guests,
-)
+from holdfast.sim.worlds.end_to_end.scenario import SERVER_NAMES
+from holdfast.sim.worlds.versions.mixed import MIXED, MixedServer, two_versions
 from holdfast.sim.worlds.versions.newer import NEXT_FORMAT
 
 RAISED_MS = 60_000
@@ -82,21 +74,9 @@ class FormatRaise(Checker):
 
 
 def build(world: World) -> None:
-    """The end-to-end world with a few nodes, and servers of two versions until the format is
-    raised.
-    """
+    """Servers of two versions until the format is raised."""
     raising = FormatRaise(world)
-    build_with(
-        world,
-        NODES,
-        zones="abcde",
-        faults_ms=FAULTS_MS,
-        more=guests(),
-        server=raising.server,
-        component=component,
-    )
-    world.checker(FinalRecount).inexact = INEXACT
-    world.check(PreservedFields(), raising)
+    world_of(*two_versions(raising.server), laws.checked(lambda _plane: raising))(world)
 
 
 RAISED = msgspec.structs.replace(

@@ -32,13 +32,14 @@ from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.faults import STORE, FaultKind, Heal
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, Prompted, calendar_steps
+from holdfast.sim.planes.simulated_plane import SimulatedPlane, world_of
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.rogues import ADMIN
 from holdfast.sim.worlds.authority.scripted_clients import SERVERS as CLIENT_SERVERS
 from holdfast.sim.worlds.authority.scripted_clients import StateFact
-from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with, service
+from holdfast.sim.worlds.end_to_end.scenario import LAWS, WELL_WITHIN_MS, parts, service
 
 NODES = 5
 FAULTS_MS = 120_000
@@ -171,12 +172,11 @@ class ConfinedRecords(Checker):
             self.violated("V1", f"{unseen[0]} was refused as unreadable and is not in quarantine")
 
 
-def build(world: World) -> None:
-    """The end-to-end world with a few nodes, the decoys, and an operator who labels them."""
-    world.faults.add("rot", FaultKind(STORE, _rot))
-    build_with(world, NODES, zones="abcde", faults_ms=FAULTS_MS, more=decoys())
-    world.add(CURIOUS, LabelingOperator, identity=ADMIN)
-    world.check(ConfinedRecords())
+def rotting(plane: SimulatedPlane) -> None:
+    """Decoys that are damaged, and an operator who labels them."""
+    plane.world.faults.add("rot", FaultKind(STORE, _rot))
+    plane.add(CURIOUS, LabelingOperator, ADMIN)
+    plane.world.check(ConfinedRecords())
 
 
 def script(rng: Random) -> Sequence[Act]:
@@ -194,7 +194,9 @@ def script(rng: Random) -> Sequence[Act]:
 
 ROT = Scenario(
     name="holdfast.sim.worlds.versions.rot:ROT",
-    build=build,
+    build=world_of(
+        *parts(NODES, zones="abcde", faults_ms=FAULTS_MS, more=decoys()), *LAWS, rotting
+    ),
     hazards=HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,

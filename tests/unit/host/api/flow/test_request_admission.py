@@ -27,9 +27,9 @@ from holdfast.store.memory import MemoryStore
 from tests.patience import PATIENCE_S
 from tests.unit.host.api.api_rig import GROUP, Answer, ApiRig, events, named, play, workloads
 
-PATIENCE_MS = 60
+# How long requests wait for a seat, where a test waits for their refusal.
+WAITS_MS = 60
 BOUNDS = QueueBounds(all_max=20, tenant_max=10, user_max=10)
-TIGHT = Seats(1, 2, 2, BOUNDS, PATIENCE_MS)
 
 
 class Stalling(MemoryStore):
@@ -50,12 +50,13 @@ class Stalling(MemoryStore):
 
 
 class Crowded:
-    """A server with few seats, over a store that can stall."""
+    """A server with few seats, over a store that can stall. Requests wait for as long as a test."""
 
-    def __init__(self) -> None:
+    def __init__(self, waits_ms: int = int(1_000 * PATIENCE_S)) -> None:
         self.store = Stalling()
         self.rig = ApiRig(self.store)
-        writes = {**DEFAULT_GATES.writes, RequestClass.TENANT: TIGHT, RequestClass.OPERATOR: TIGHT}
+        tight = Seats(1, 2, 2, BOUNDS, waits_ms)
+        writes = {**DEFAULT_GATES.writes, RequestClass.TENANT: tight, RequestClass.OPERATOR: tight}
         settings = FlowControlSettings(writes=writes, is_measured=False)
         self.admission = RequestAdmission(self.rig.hub, FlowControllers(random.Random(1), settings))
         self.rig.api.admission = self.admission
@@ -87,7 +88,7 @@ def test_what_waits_for_a_store_that_stalls_is_refused_in_time_and_well_formed()
     """429 with Retry-After, in the header and in the Status, and it did not happen. [E6]"""
 
     async def story() -> None:
-        async with Crowded() as crowded:
+        async with Crowded(WAITS_MS) as crowded:
             crowded.store.goes_on.clear()
             begun = [crowded.begin(f"w{n}") for n in range(2)]
             await crowded.settle(executing=2)
@@ -96,7 +97,7 @@ def test_what_waits_for_a_store_that_stalls_is_refused_in_time_and_well_formed()
             took_ms = 1e3 * (asyncio.get_running_loop().time() - began)
             assert late.code == 429
             # The store never goes on meanwhile, so that there is no other end to the wait.
-            assert took_ms >= PATIENCE_MS
+            assert took_ms >= WAITS_MS
             body = late.body
             assert (body["kind"], body["reason"], body["code"]) == (
                 "Status",
@@ -165,7 +166,7 @@ def test_the_path_of_leases_lifts_components_only(user: str) -> None:
     """The class follows from who asks; a person there is a person. [E6]"""
 
     async def story() -> None:
-        async with Crowded() as crowded:
+        async with Crowded(WAITS_MS) as crowded:
             crowded.store.goes_on.clear()
             tasks = [crowded.begin(f"w{n}", user) for n in range(2)]
             await crowded.settle(executing=2)
@@ -415,7 +416,7 @@ def test_the_metrics_tell_who_waits_and_who_was_refused() -> None:
     """By gate, class, tenant and reason. [M6]"""
 
     async def story() -> None:
-        async with Crowded() as crowded:
+        async with Crowded(WAITS_MS) as crowded:
             metrics = Metrics()
             flow_metrics.count(crowded.admission, metrics)
             crowded.store.goes_on.clear()

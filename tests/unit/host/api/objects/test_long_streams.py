@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 
+from holdfast.commit.flow.flow_control import RequestState
+from holdfast.commit.flow.request_classes import RequestPurpose, classify
 from holdfast.host.api.objects.long_streams import lasts
 from holdfast.host.api.routes import table
 from holdfast.host.process.served_streams import ServedStream
@@ -64,6 +67,43 @@ def test_a_watch_ends_when_its_reader_may_not_watch_any_more(
             monkeypatch.setattr(rig.api.long_streams, "authenticate", lambda request: tenants)
             await rig.api.long_streams.sweep()
             assert await asyncio.wait_for(hers.content.read(), PATIENCE_S) == b""
+
+    with_tenant(story)
+
+
+def test_a_watch_that_waits_for_a_seat_is_refused_with_an_answer() -> None:
+    """The sweep leaves it alone: it cut off callers without the right, who never learned why."""
+
+    async def story(rig: ApiRig) -> None:
+        admission = rig.api.admission
+        reads, flow = admission.gates.reads, classify(Identity(name="bob"), RequestPurpose.READ)
+        running = []
+        while (entry := reads.enter(flow, admission.now_ms())).state is RequestState.BEGUN:
+            running.append(entry)
+        reads.withdraw(entry)
+
+        async def first_line_of_watch() -> bytes:
+            # Not with `rig.http`, which would ask a second time by itself.
+            address = urlsplit(rig.url)
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            head = (
+                f"GET {workloads()}?watch=true HTTP/1.1\r\nHost: server\r\nX-Test-User: bob\r\n\r\n"
+            )
+            writer.write(head.encode())
+            try:
+                return await reader.readline()
+            finally:
+                writer.close()
+
+        watching = asyncio.create_task(first_line_of_watch())
+        async with asyncio.timeout(PATIENCE_S):
+            while not reads.waiting:
+                await rig.send("GET", "/version")
+        await rig.api.long_streams.sweep()
+        for entry in running:
+            reads.leave(entry, admission.now_ms())
+        assert (await rig.send("GET", workloads())).code == 200
+        assert b" 403 " in await watching
 
     with_tenant(story)
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.model.errors import Expired
-from holdfast.observe.watch_hub import Reach
-from holdfast.store.contract import Batch
+from holdfast.model.read_requests import Reach
+from holdfast.model.transaction import Batch
 from holdfast.store.local_watches import LocalWatchHub
 from tests.patience import PATIENCE_S
 from tests.unit.host.api.api_rig import (

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.host.api.objects import table_answers
-from holdfast.host.api.objects.table_columns import COLUMNS
 from holdfast.host.api.plane import discovery, openapi, openapi_v2
 from holdfast.model.access.identity import ADMINS, Identity
 from holdfast.model.kinds.tenant import Tenant
@@ -44,7 +43,7 @@ def test_no_short_name_means_two_things() -> None:
 
 
 def test_every_kind_has_columns_that_can_be_printed() -> None:
-    assert set(COLUMNS) == {kind.struct for kind in KINDS}
+    assert all(kind.columns for kind in KINDS)
     tenant = Tenant(ObjectMeta(name="risk", creation_timestamp=NOW - timedelta(hours=5)))
     kind = kind_of_struct(Tenant)
     row = table_answers.row(kind, tenant, NOW, table_answers.METADATA)

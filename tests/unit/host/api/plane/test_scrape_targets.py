@@ -11,8 +11,8 @@ from holdfast.commit.record_encoding import encode as stored
 from holdfast.model import keys
 from holdfast.model.kinds.endpoints import Endpoint, Endpoints
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.read_requests import Reach
 from holdfast.model.transaction import Put, Transaction
-from holdfast.observe.watch_hub import Reach
 from tests.unit.host.api.api_rig import GROUP, PATIENCE_S, ApiRig, play, store_of
 
 

@@ -110,6 +110,7 @@ def test_what_cannot_be_had_is_said_for_each_controller(tmp_path: Path) -> None:
         "cpu": "none: cpu.cfs_quota_us cannot be set: no such file or directory",
         "memory": "none: control groups cannot be made here: not a directory",
         "pids": "none: this machine has no such control groups",
+        "share": "none: cpu.shares cannot be set: no such file or directory",
         "devices": "none: this machine has no such control groups",
     }
 
@@ -154,6 +155,7 @@ def test_a_limit_of_the_second_version_is_written_and_told(tmp_path: Path) -> No
         "memory": f"cgroup-v2 1Mi, {missing}",
         "cpu": "none: not here",
         "pids": "none: not here",
+        "share": "none: not here",
     }
     assert (tmp_path / "own/u-1-2/memory.max").read_text() == str(1 << 20)
 

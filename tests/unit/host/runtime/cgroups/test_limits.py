@@ -9,6 +9,7 @@ from holdfast.host.runtime.cgroups.limits import (
     MEMORY,
     PIDS,
     CgroupLimits,
+    oom_score,
     share_write,
     wanted,
     writes,
@@ -75,6 +76,27 @@ def test_each_limit_is_written_as_its_version_of_control_groups_wants_it(
 def test_shares_stay_within_what_the_kernel_takes(milli: int, shares: str, weight: str) -> None:
     for version, expected in ((1, f"cpu.shares={shares}"), (2, f"cpu.weight={weight}")):
         found = share_write(version, CgroupLimits(share_milli=milli))
-        assert found is not None
         assert f"{found.file}={found.value}" == expected
-    assert share_write(1, CgroupLimits()) is None
+
+
+def test_work_that_requests_no_cpu_has_the_least_share_and_not_the_kernels_default() -> None:
+    """The default of 1024 is the share of a whole CPU. [A3]"""
+    assert [share_write(it, CgroupLimits()).value for it in (1, 2)] == ["2", "1"]
+
+
+def test_the_kernel_kills_work_for_memory_by_its_service_class() -> None:
+    """The values of Kubernetes: what requested more of the machine is killed later. [A3, D6]"""
+    alike = Resources(cpu=1, memory="1Gi")
+    firm = Template(resources=alike, limits=Resources(cpu=1))
+    scores = [
+        oom_score(of, 8 << 30)
+        for of in (
+            firm,
+            Template(resources=Resources(memory="4Gi")),
+            Template(resources=alike),
+            Template(resources=Resources(cpu=1)),
+            Template(),
+        )
+    ]
+    assert scores == [-997, 500, 875, 999, 1000]
+    assert oom_score(Template(resources=Resources(memory="9Gi")), 8 << 30) == 2

@@ -1,0 +1,186 @@
+"""Who may be stopped to make room for whom: the one rule of preemption.
+
+The commit asks `eviction_refusal` for each victim inside the transaction that stops it, with the
+quota ledger that the transaction compares. The proposal, explanations and checkers ask it on what
+they see. There are two ways to be a legal victim, and both need a preemptor whose priority class
+preempts:
+
+- *Lower value*: its capacity was charged as reclaimable, and its priority is lower.
+- *Reclaim*: its tenant uses more committed capacity than its nominal share, and the preemptor's
+  tenant, of the same cohort, stays within its own. Then priorities do not matter: what was lent
+  is asked back.
+
+Committed work inside the nominal share of its tenant is never a victim, whatever its priority. A
+tenant without a limit for a resource is inside its share of it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.allowance import above_nominal, is_inside_nominal
+from holdfast.model.kinds.replica import Displaced, Replica
+from holdfast.model.kinds.tenant import CapacityClass, PriorityClass
+from holdfast.model.ledger import Amounts, QuotaLedger
+from holdfast.model.placement.disruption import is_available
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.time import wall_ms
+
+# The most victims of one decision: each is compared and written by its one transaction.
+VICTIMS_MAX = 64
+
+
+class Contender(msgspec.Struct, frozen=True, gc=False):
+    """One side of a preemption, as far as the rule looks at it.
+
+    of: how its capacity is charged. cohort: where its tenant is charged. amounts: what it takes,
+    or holds.
+    """
+
+    tenant: str
+    priority: int
+    of: CapacityClass
+    cohort: str
+    amounts: Amounts
+
+
+def preempts_refusal(priority_class: PriorityClass | None, name: str) -> Refusal | None:
+    """Refuses to stop anything for work whose priority class does not preempt."""
+    if priority_class is not None and priority_class.spec.preempts:
+        return None
+    return Refusal(
+        Reason.MAY_NOT_PREEMPT,
+        f"priority class {name!r} does not preempt other work",
+        {"priorityClass": name},
+    )
+
+
+def contender_of_victim(victim: Replica, cohort: str) -> Contender:
+    """A bound replica, by what it was charged and not by what its class says today."""
+    binding = victim.status.binding
+    charged = binding.capacity_class if binding is not None else ""
+    return Contender(
+        victim.namespace,
+        victim.spec.priority,
+        CapacityClass(charged) if charged else CapacityClass.HARD,
+        cohort,
+        binding.charge if binding is not None else {},
+    )
+
+
+def eviction_refusal(
+    preemptor: Contender, victim: Contender, ledger: QuotaLedger
+) -> Refusal | None:
+    """Refuses a victim that this preemptor may not stop. `ledger` is that of the preemptor's
+    cohort, less what earlier victims of the same decision give back.
+    """
+    if victim.of is not CapacityClass.HARD:
+        if victim.priority < preemptor.priority:
+            return None
+        return _protected(
+            f"its priority {victim.priority} is not below {preemptor.priority}", "Priority"
+        )
+    if reclaims(preemptor, victim, ledger):
+        return None
+    if victim.cohort == preemptor.cohort and above_nominal(ledger, victim.tenant):
+        return _protected("it holds nothing that the preemptor's tenant may reclaim", "NoReclaim")
+    return _protected("it is committed work inside the nominal quota of its tenant", "Nominal")
+
+
+def reclaims(preemptor: Contender, victim: Contender, ledger: QuotaLedger) -> bool:
+    """Whether the victim holds what the preemptor's tenant has lent and needs itself."""
+    if preemptor.of is not CapacityClass.HARD or victim.of is not CapacityClass.HARD:
+        return False
+    if preemptor.tenant == victim.tenant or preemptor.cohort != victim.cohort:
+        return False
+    lender = ledger.limits.get(preemptor.tenant)
+    # Without a nominal amount of its own a tenant lends nothing, and has nothing to ask back.
+    is_lent = lender is not None and any(
+        resource in lender.hard
+        and preemptor.amounts.get(resource, 0)
+        and victim.amounts.get(resource, 0)
+        for resource in above_nominal(ledger, victim.tenant)
+    )
+    return is_lent and is_inside_nominal(ledger, preemptor.tenant, preemptor.amounts)
+
+
+def less_hard(ledger: QuotaLedger, tenant: str, amounts: Amounts) -> QuotaLedger:
+    """The ledger after a tenant gave back this much committed capacity: a borrower may lose only
+    what it has borrowed, so that the next victim is judged without the one before.
+    """
+    use = ledger.used.get(tenant)
+    if use is None:
+        return ledger
+    hard = {resource: units - amounts.get(resource, 0) for resource, units in use.hard.items()}
+    used = {**ledger.used, tenant: msgspec.structs.replace(use, hard=hard)}
+    return msgspec.structs.replace(ledger, used=used)
+
+
+def _protected(why: str, rule: str) -> Refusal:
+    return Refusal(Reason.VICTIM_PROTECTED, f"it may not be stopped: {why}", {"rule": rule})
+
+
+# Taking turns.
+
+# For this long the work of a workload stops none of the workload that stopped it: whatever makes
+# each more important in turn, such as a changed class or quota, they do not swap places for it.
+COOLDOWN_MS = 600_000
+
+
+def turn_refusal(displaced: Displaced | None, workload_uid: str, ago_ms: int) -> Refusal | None:
+    """Refuses to stop the work of a workload that stopped the preemptor's own just before.
+
+    `displaced` is the preemptor's, and `ago_ms` how long ago that was.
+    """
+    if displaced is None or displaced.by != workload_uid or ago_ms >= COOLDOWN_MS:
+        return None
+    left_s = (COOLDOWN_MS - ago_ms) // 1_000
+    return Refusal(
+        Reason.PREEMPTION_COOLDOWN,
+        f"its workload stopped the preemptor's {ago_ms // 1_000} s ago; it may be stopped in turn "
+        f"in {left_s} s",
+        {"seconds": str(left_s)},
+    )
+
+
+def is_requeued(replica: Replica) -> bool:
+    """Whether the replica before it was stopped for other work: it goes first in its class."""
+    displaced = replica.status.displaced
+    return displaced is not None and displaced.incarnation == replica.spec.incarnation - 1
+
+
+# The loss. Of legal victims the least loss is taken.
+
+
+class Loss(msgspec.Struct, frozen=True, gc=False, order=True):
+    """What stopping a replica costs; less is lost first.
+
+    is_committed: committed capacity is taken back only when reclaimable work does not suffice.
+    priority: the value of its class.
+    in_gang: its whole gang would have to stop.
+    was_displaced: it, or the one before it, was stopped for other work already.
+    is_ready: it does its work; one that is still starting has lost less.
+    began_ms: negative, so that what began last is lost first: it has the least work to repeat.
+    """
+
+    is_committed: bool
+    priority: int
+    in_gang: bool
+    was_displaced: bool
+    is_ready: bool
+    began_ms: int
+
+
+def loss_of(replica: Replica) -> Loss:
+    """What stopping this replica costs."""
+    status, binding = replica.status, replica.status.binding
+    began = status.process.started_at or (binding.at if binding is not None else None)
+    is_committed = binding is None or binding.capacity_class in ("", CapacityClass.HARD.value)
+    return Loss(
+        is_committed,
+        replica.spec.priority,
+        bool(replica.spec.gang),
+        status.displaced is not None,
+        is_available(replica),
+        -wall_ms(began) if began is not None else 0,
+    )

@@ -1,0 +1,1 @@
+"""Gangs: members that are placed together, within one domain, or not at all."""

@@ -1,0 +1,300 @@
+"""The decision about a gang: where its members start together, or why they wait.
+
+The scheduler asks this when it is the turn of any member; the answer is for all of them. Explain
+and replay ask it on their snapshots. Nothing is changed here, and the commit decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.model.allowance import never_fits
+from holdfast.model.charging import is_active
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.workload import Gang, Workload
+from holdfast.model.ledger import Amounts, limits_of
+from holdfast.model.lifecycle import CHARGED, State
+from holdfast.model.placement.gang import gang_record_name, is_formed, is_of_gang, members_needed
+from holdfast.model.refusal import Refusal
+from holdfast.observe.indexer import Index
+from holdfast.observe.node_columns import Ints
+from holdfast.propose.feasibility.outcome import (
+    GANG_WAITS,
+    PlacementReport,
+    Proposal,
+    Verdict,
+    WakeEvent,
+)
+from holdfast.propose.feasibility.smallest_change import over_quota, quota_change
+from holdfast.propose.feasibility.unschedulable import explain_unschedulable
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
+from holdfast.propose.fleet_snapshot import FleetSnapshot, PendingWork
+from holdfast.propose.gang.domains import (
+    domain_of,
+    domains,
+    empty_room_by_row,
+    numbers_of,
+    room_by_row,
+)
+from holdfast.propose.gang.member_places import GangSearch, gang_places, places
+from holdfast.propose.proposals import class_of, could_place, quota_room
+
+
+def _gang_of(replica: Replica) -> tuple[str, ...]:
+    return (f"{replica.namespace}/{replica.spec.gang}",) if replica.spec.gang else ()
+
+
+BY_GANG = Index("replicas", "gang", _gang_of)
+
+
+class GangStart(msgspec.Struct, frozen=True):
+    """Places for at least as many members as a gang needs, to be bound together."""
+
+    workload: Workload
+    needed: int
+    places: tuple[tuple[Replica, Proposal], ...]
+
+
+class GangGrowth(msgspec.Struct, frozen=True):
+    """Places for further members of a gang that runs, and why the others wait."""
+
+    places: tuple[tuple[Replica, Proposal], ...]
+    report: PlacementReport
+
+
+class GangBusy(msgspec.Struct, frozen=True, gc=False):
+    """Its places are being reserved or bound."""
+
+
+GangDecision = GangStart | GangGrowth | GangBusy | PlacementReport
+
+
+def record_in(view: FleetSnapshot, replica: Replica) -> Reservation | None:
+    """The record of the gang of this replica, as the snapshot has it."""
+    name = gang_record_name(replica.spec.gang)
+    found: Reservation | None = view.get("reservations", replica.namespace, name)
+    return found if is_of_gang(found, replica.spec.workload_uid) else None
+
+
+def members_of(view: FleetSnapshot, replica: Replica) -> list[Replica]:
+    """The members of the gang of this replica, by index."""
+    (value,) = _gang_of(replica)
+    uid = replica.spec.workload_uid
+    found = [it for it in view.found(BY_GANG, value) if it.spec.workload_uid == uid]
+    return sorted(found, key=lambda it: (it.spec.ordinal, it.spec.incarnation))
+
+
+def decide_gang(
+    view: FleetSnapshot, replica: Replica, salt: int, verdict_cache: VerdictCache
+) -> GangDecision:
+    """The decision for the gang of this waiting replica."""
+    workload: Workload | None = view.get("workloads", replica.namespace, replica.spec.workload)
+    if workload is None or workload.metadata.uid != replica.spec.workload_uid:
+        return _waits(f"workload {replica.spec.workload} is not known here yet")
+    if workload.metadata.deletion_timestamp is not None:
+        return _waits(f"workload {workload.name} is being deleted")
+    gang, needed = workload.spec.gang, members_needed(workload)
+    if gang is None:
+        return _waits(f"workload {workload.name} has no spec.gang any more; create it again")
+    members = members_of(view, replica)
+    waiting = [it for it in members if _is_waiting(view, it)]
+    record = record_in(view, replica)
+    if record is not None and is_formed(record, workload.metadata.uid):
+        return _grow(view, gang, record, waiting, salt, verdict_cache)
+    if record is not None and is_active(record):
+        return GangBusy()
+    left = [it for it in members if it.status.state in CHARGED - {State.SUCCEEDED}]
+    if left:
+        return _waits(f"gang {workload.name} waits for {len(left)} members of its last run to stop")
+    if len(waiting) < needed:
+        lacking = needed - len(waiting)
+        return _waits(f"gang {workload.name} waits for {lacking} of {needed} members to be created")
+    return _start(view, workload, gang, waiting, needed, salt, verdict_cache)
+
+
+def _is_waiting(view: FleetSnapshot, replica: Replica) -> bool:
+    is_pending = replica.status.state is State.PENDING
+    is_assumed = view.fleet.assumed(replica.metadata.uid) is not None
+    return is_pending and replica.metadata.deletion_timestamp is None and not is_assumed
+
+
+def _waits(message: str) -> PlacementReport:
+    events = (WakeEvent.TOPOLOGY,)
+    return PlacementReport({GANG_WAITS: 1}, message, Verdict.WAITING, events)
+
+
+def _start(
+    view: FleetSnapshot,
+    workload: Workload,
+    gang: Gang,
+    waiting: Sequence[Replica],
+    needed: int,
+    salt: int,
+    verdict_cache: VerdictCache,
+) -> GangStart | PlacementReport:
+    equivalence = class_of(view, waiting[0], verdict_cache)
+    if isinstance(equivalence, PlacementReport):
+        return equivalence
+    key = verdict_cache.key(waiting[0])
+    alike = [it for it in waiting if verdict_cache.key(it) == key]
+    if len(alike) < needed:
+        return _waits(
+            f"gang {workload.name} waits for members of one template: {len(alike)} of {needed} "
+            "have the same"
+        )
+    allowed, _ = quota_room(view, equivalence.work, len(alike))
+    if allowed < needed:
+        return _over_quota(view, equivalence.work, needed, allowed)
+    search = GangSearch(view, equivalence, verdict_cache, salt)
+    found = gang_places(search, alike[:allowed], gang, needed)
+    if not found:
+        return _no_room(search, workload.name, gang, needed)
+    return GangStart(workload, needed, tuple(zip(alike, found, strict=False)))
+
+
+def _grow(
+    view: FleetSnapshot,
+    gang: Gang,
+    record: Reservation,
+    waiting: Sequence[Replica],
+    salt: int,
+    verdict_cache: VerdictCache,
+) -> GangGrowth | PlacementReport:
+    """Places for the rest of a gang that runs, in the domain of the others if that is required."""
+    if not waiting:
+        return _waits("its bind is on the way")
+    equivalence = class_of(view, waiting[0], verdict_cache)
+    if isinstance(equivalence, PlacementReport):
+        return equivalence
+    key = verdict_cache.key(waiting[0])
+    alike = [it for it in waiting if verdict_cache.key(it) == key]
+    allowed, over = quota_room(view, equivalence.work, len(alike))
+    if over is not None:
+        return over
+    search = GangSearch(view, equivalence, verdict_cache, salt)
+    nodes = [it.node for it in record.status.claims if it.node]
+    among = domain_of(view, gang.within, nodes[0]) if gang.within and nodes else None
+    found = places(search, alike[:allowed], among)
+    if not found and among is not None and not gang.within_required:
+        among, found = None, places(search, alike[:allowed])
+    placed = tuple(zip(alike, found, strict=False))
+    if len(placed) == len(waiting):
+        return GangGrowth(placed, _waits("its bind is on the way"))
+    where = f" on nodes with the {gang.within} of its members" if among is not None else ""
+    base = explain_unschedulable(view, equivalence, could_place)
+    report = msgspec.structs.replace(
+        base,
+        reasons=base.reasons or {GANG_WAITS: 1},
+        message=f"gang {record.spec.owner.name} runs without it: no room for more{where}; "
+        f"{base.message}",
+    )
+    return GangGrowth(placed, report)
+
+
+MANY_GANGS = PlacementReport(
+    {GANG_WAITS: 1}, "many gangs are being bound", Verdict.WAITING, (), try_soon=True
+)
+
+
+# Why a gang waits --------------------------------------------------------------------------------
+
+
+def _times(amounts: Amounts, count: int) -> Amounts:
+    return {resource: units * count for resource, units in amounts.items()}
+
+
+def _over_quota(
+    view: FleetSnapshot, work: PendingWork, needed: int, allowed: int
+) -> PlacementReport:
+    """The report for a gang beyond the quota: as a whole, so that no half of it is placed."""
+    of, amounts = view.capacity_class(work.priority_class), work.demand.amounts
+    says = f"gang {work.replica.spec.gang} needs {needed} members at once"
+    quota = view.quota(work.namespace)
+    never: Refusal | None = None
+    if quota is not None:
+        limits = limits_of(quota)
+
+        def refusal(count: int) -> Refusal | None:
+            return never_fits(limits, of, _times(amounts, count), work.budget)
+
+        never = refusal(needed)
+    if never is not None:
+        most = max((it for it in range(needed) if refusal(it) is None), default=0)
+        change = quota_change(never, work.namespace)
+        return PlacementReport(
+            {never.reason.value: 1},
+            f"{says}, and the quota of tenant {work.namespace} allows {most}: {never.message}",
+            Verdict.NEVER,
+            (WakeEvent.ALLOWANCE,),
+            smallest_change=f"spec.gang.minAvailable at most {most}, or {change}"
+            if most
+            else change,
+        )
+    usage = view.quota_usage
+    over: Refusal | None = None
+    if usage is not None:
+        _, over = usage.room(work.namespace, of, _times(amounts, needed), work.budget, 1)
+    if over is None:
+        return _waits(f"{says}, and the quota has room for {allowed}")
+    base = over_quota(over, work.namespace)
+    message = f"{says}, and the quota has room for {allowed} now: {base.message}"
+    return msgspec.structs.replace(base, message=message)
+
+
+def _no_room(search: GangSearch, name: str, gang: Gang, needed: int) -> PlacementReport:
+    """The report for a gang that the nodes cannot take as a whole, with the number they could."""
+    view, equivalence = search.view, search.equivalence
+    now = _most(view, gang, room_by_row(view, equivalence), needed)
+    ever = _most(view, gang, empty_room_by_row(view, equivalence), needed)
+    where = f" on nodes with one {gang.within}" if gang.within and gang.within_required else ""
+    says = f"gang {name} needs {needed} members at once{where}"
+    base = explain_unschedulable(view, equivalence, could_place) if not now else None
+    nearest = base.nearest_miss if base is not None else None
+    reasons = base.reasons if base is not None and base.reasons else {GANG_WAITS: 1}
+    events = (WakeEvent.NODES, WakeEvent.ALLOWANCE, WakeEvent.TOPOLOGY)
+    if where and not _is_known(view, gang.within):
+        return PlacementReport(
+            {GANG_WAITS: 1},
+            f"spec.gang.within: {gang.within}: no node has this label, so that no nodes can be "
+            "chosen together",
+            Verdict.NOT_WITH_THIS_FLEET,
+            events,
+            smallest_change=f"the label {gang.within} on nodes for {needed} members, or another "
+            "spec.gang.within",
+        )
+    if ever < needed:
+        lower = f"spec.gang.minAvailable at most {ever}, or " if ever else ""
+        return PlacementReport(
+            reasons,
+            f"{says}; with nothing else running {ever} would fit",
+            Verdict.NOT_WITH_THIS_FLEET,
+            events,
+            nearest,
+            smallest_change=f"{lower}nodes for {needed - ever} more members{where}",
+        )
+    return PlacementReport(
+        reasons,
+        f"{says}; {now} fit now",
+        Verdict.WAITING,
+        events,
+        nearest,
+        in_question=view.fleet.assumptions > 0,
+        nodes=base.nodes if base is not None else 0,
+        smallest_change=f"room for {needed - now} more members{where}" if now < needed else "",
+    )
+
+
+def _is_known(view: FleetSnapshot, within: str) -> bool:
+    numbers, _ = numbers_of(view, within)
+    return bool((numbers >= 0).any())
+
+
+def _most(view: FleetSnapshot, gang: Gang, room: Ints, needed: int) -> int:
+    """How many members fit where a gang may be: in one domain, or on all nodes together."""
+    if gang.within and gang.within_required:
+        found = domains(view, gang.within, room, needed)
+        return max((min(it.room, needed) for it in found), default=0)
+    return min(int(room.sum()), needed)

@@ -1,0 +1,137 @@
+"""A simulated plane while it is built, and what its parts share.
+
+A *trait* adds one part to it: a store with its first objects, servers, a scheduler, controllers,
+nodes, people, faults, checkers. A world is a list of traits, which are applied in their order:
+
+    build = world_of(store(defaults()), process_tables(), servers(), scheduler(), controllers(), …)
+
+A world of several planes has a list for each (`join`). Every plane then sees its own machines,
+stores and commits under their plain names, so that the same traits work in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from holdfast.commit.context import PlaneSettings
+from holdfast.model.access.identity import Identity
+from holdfast.model.errors import unreachable
+from holdfast.model.machine import AnyMachine
+from holdfast.model.plane import Plane
+from holdfast.observe.watch_events import SERVERS
+from holdfast.sim.cell import Cell, Factory, Seat
+from holdfast.sim.planes.plane_scope import scoped
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
+from holdfast.sim.worlds.authority.scripted_clients import SERVERS as CLIENT_SERVERS
+from holdfast.sim.worlds.authority.scripted_clients import StateFact
+from holdfast.sim.worlds.end_to_end.node_health_taps import HeartbeatFilter
+from holdfast.sim.worlds.end_to_end.process_table import Processes
+from holdfast.store.memory import Keyspace
+
+# The only plane of a world, unless the world names its planes.
+TWO_SERVERS = Plane(servers=("server-1", "server-2"))
+
+P = TypeVar("P", bound=Processes)
+ServerFactory = Callable[[Seat, PlaneSettings], AnyMachine]
+
+
+class SimulatedPlane:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        world: World,
+        plane: Plane = TWO_SERVERS,
+        settings: PlaneSettings | None = None,
+        *,
+        whole: World | None = None,
+    ) -> None:
+        """`world` is what this plane sees of the `whole` world."""
+        self.world, self.plane, self.whole = world, plane, whole or world
+        self.settings = settings or PlaneSettings()
+        self.keyspace = Keyspace()
+        # What checkers know of the store, and the first of them.
+        self.store_copy = StoreCopy()
+        # The zone of each node, and the nodes' processes.
+        self.zones: dict[str, str] = {}
+        self._processes: Processes | None = None
+        # What the controllers learn about heartbeats, in worlds with faults that hide them.
+        self.heartbeats: HeartbeatFilter | None = None
+        # With which settings each life of a server starts, and how the servers' clients are made.
+        self.settings_of: Callable[[str], PlaneSettings] = lambda _name: self.settings
+        self.component: Callable[[Factory], Factory] = lambda make: make
+        world.perform(StateFact, lambda _cell, effect: world.fact(effect.fact))
+
+    @property
+    def processes(self) -> Processes:
+        """The process tables of its nodes, for the traits that come after them."""
+        return self.tables(Processes)
+
+    @processes.setter
+    def processes(self, processes: Processes) -> None:
+        self._processes = processes
+
+    def tables(self, kind: type[P]) -> P:
+        """The process tables, for traits that need those of a kind."""
+        if not isinstance(self._processes, kind):
+            unreachable(f"this trait needs {kind.__name__} before it")
+        return self._processes
+
+    def add_servers(self, make: ServerFactory) -> None:
+        """Add its servers, behind the addresses that components and scripted clients ask."""
+        for name in self.plane.servers:
+            self.world.add(
+                name,
+                lambda seat: make(seat, self.settings_of(seat.name)),
+                store=self.plane.store,
+                identity=f"system:server:{name}",
+            )
+        for address in (SERVERS, CLIENT_SERVERS):
+            self.world.balance(address, self.plane.servers)
+
+    def add(
+        self, name: str, make: Factory, identity: str | Identity = "", *, reads_store: bool = False
+    ) -> Cell:
+        """Add a client of the servers. Scripted ones read the store directly."""
+        store = self.plane.store if reads_store else None
+        return self.world.add(name, self.component(make), identity=identity or name, store=store)
+
+
+Trait = Callable[[SimulatedPlane], None]
+
+
+def world_of(
+    *traits: Trait, plane: Plane = TWO_SERVERS, settings: PlaneSettings | None = None
+) -> Callable[[World], None]:
+    """How to build a world of one plane."""
+
+    def build(world: World) -> None:
+        build_plane(SimulatedPlane(world, plane, settings), traits)
+
+    return build
+
+
+def join(
+    planes: Mapping[Plane, Sequence[Trait]], *, settings: PlaneSettings | None = None
+) -> Callable[[World], None]:
+    """How to build a world of several planes with a network between them.
+
+    The computers of a plane are in the region of its name: messages between planes take longer,
+    `region_cut` cuts the link between two of them, and `partition` all links of one. A machine asks
+    the servers of another plane at `NAME/servers`.
+    """
+
+    def build(world: World) -> None:
+        for plane, traits in planes.items():
+            own = scoped(world, plane.name)
+            build_plane(SimulatedPlane(own, plane, settings, whole=world), traits)
+
+    return build
+
+
+def build_plane(plane: SimulatedPlane, traits: Sequence[Trait]) -> None:
+    """Apply traits in their order."""
+    for trait in traits:
+        trait(plane)

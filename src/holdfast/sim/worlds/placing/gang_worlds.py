@@ -1,0 +1,67 @@
+"""Gangs among other work, on few nodes: most do not fit at the same time.
+
+    python -m holdfast.sim run holdfast.sim.worlds.placing.gang_worlds:GANGS --seeds 0-99
+
+The plane and the faults are those of the placing world. In `LARGE_GANGS` any gang of more than two
+members is bound by a reservation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+
+from holdfast.sim.check import Settles
+from holdfast.sim.plan import Act
+from holdfast.sim.planes.simulated_plane import SimulatedPlane
+from holdfast.sim.randomness import pick
+from holdfast.sim.worlds.authority.liveness import PlaceableReplicas
+from holdfast.sim.worlds.placing.gang_checks import GangsProceed, WholeGangs
+from holdfast.sim.worlds.placing.scenario import (
+    SCENARIO,
+    WELL_WITHIN_MS,
+    competing,
+    placing,
+    script,
+)
+
+NODES = 8
+PLACED_WITHIN_MS = 20_000
+
+
+def whole_gangs(plane: SimulatedPlane) -> None:
+    """Gangs start as a whole, and proceed after the faults."""
+    store_copy = plane.store_copy
+    gangs = GangsProceed(store_copy, PlaceableReplicas(store_copy))
+    plane.world.check(WholeGangs(store_copy))
+    plane.world.check(
+        Settles("V2", gangs.waiting, within_ms=PLACED_WITHIN_MS),
+        Settles("GANG", gangs.left, within_ms=WELL_WITHIN_MS),
+    )
+
+
+def gang_script(rng: Random) -> Sequence[Act]:
+    """The acts of the placing world, with gangs: some rigid, some that go on with fewer members."""
+    acts = []
+    for act in script(rng, NODES):
+        body = act.body
+        if body["do"] == "create" and pick(rng, (True, True, False)):
+            body = {**body, "gang": True, "spare": pick(rng, (0, 0, 2)), "gpu": "", "port": 0}
+        acts.append(msgspec.structs.replace(act, body=body))
+    return acts
+
+
+GANGS = msgspec.structs.replace(
+    SCENARIO,
+    name="holdfast.sim.worlds.placing.gang_worlds:GANGS",
+    build=placing(NODES, competing(), whole_gangs),
+    script=gang_script,
+)
+
+LARGE_GANGS = msgspec.structs.replace(
+    GANGS,
+    name="holdfast.sim.worlds.placing.gang_worlds:LARGE_GANGS",
+    build=placing(NODES, competing(gang_together_max=2), whole_gangs),
+)

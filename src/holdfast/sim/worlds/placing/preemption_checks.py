@@ -1,0 +1,314 @@
+"""What must hold of preemption, from the committed records alone.
+
+The rule is spelled here once more on purpose: an oracle that called the one under test would share
+its mistakes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.model import keys
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Intent, Reservation
+from holdfast.model.kinds.tenant import PriorityClass, Quota
+from holdfast.model.ledger import NodeLedger, TenantUse
+from holdfast.model.lifecycle import TAKES_BACK, Cause, State
+from holdfast.model.placement.fit import demand_of
+from holdfast.sim.check import Checker, Commit
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, StoreCopy
+
+REPLICAS, RESERVATIONS = "objects/replicas/", "objects/reservations/"
+RUNS = (State.BOUND, State.RUNNING)
+# Longer than the product's own cooldown.
+IN_TURN_MS = 600_000
+# A bind takes a moment; a lost answer, a resync or a lease that is taken over take longer.
+HELD_MS = 40_000
+
+
+class PreemptedWork(Checker):
+    """G4: victims are legal at the instant of the stop, needed, and stopped once, for a place that
+    is promised in the same commit; and no two workloads stop each other in turn.
+    """
+
+    invariants = ("LEGAL-VICTIM", "STOPPED-TWICE", "STOP-AND-PLACE", "NEEDLESS-STOP", "IN-TURN")
+
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
+        self._stopped: set[str] = set()
+        # When work of one workload was last stopped for another, by both uids.
+        self._pairs: dict[tuple[str, str], int] = {}
+        self.victims = self.preemptions = self.reclaimed = 0
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        victims = [
+            (old, new)
+            for _, old, new in self._store_copy.changed(REPLICAS)
+            if isinstance(new, Replica) and _is_stopped_for_other_work(old, new)
+        ]
+        promises = [
+            new
+            for _, old, new in self._store_copy.changed(RESERVATIONS)
+            if isinstance(new, Reservation) and _is_new_promise(old, new)
+        ]
+        if not victims and not promises:
+            return
+        self.victims += len(victims)
+        self.preemptions += len(promises)
+        at_ms = world.now_us // 1000
+        for old, new in victims:
+            if new.metadata.uid in self._stopped:
+                self.violated("STOPPED-TWICE", f"{new.name} was stopped for other work before")
+            self._stopped.add(new.metadata.uid)
+            mine = [it for it in promises if it.status.claims[0].node == _node(old)]
+            if not mine:
+                self.violated("STOP-AND-PLACE", f"{new.name} was stopped, and nothing is promised")
+            if not any(self._is_legal(it, old, victims) for it in mine):
+                names = ", ".join(it.spec.owner.name for it in mine)
+                self.violated("LEGAL-VICTIM", f"{new.name} may not be stopped for {names}")
+            self._check_turns(mine, new, at_ms)
+        for promise in promises:
+            node = promise.status.claims[0].node
+            there = [old for old, _ in victims if _node(old) == node]
+            if not there:
+                self.violated(
+                    "STOP-AND-PLACE", f"{promise.name} promises a place, stopping nothing"
+                )
+            if sum(it.status.claims[0].node == node for it in promises) == 1:
+                self._check_need(promise, node, there)
+
+    # The rule, once more -------------------------------------------------------------------------
+
+    def _is_legal(
+        self, promise: Reservation, victim: Replica, victims: list[tuple[Replica, Replica]]
+    ) -> bool:
+        preemptor = self._preemptor(promise)
+        binding = victim.status.binding
+        if preemptor is None or binding is None or not self._preempts(preemptor):
+            return False
+        if binding.capacity_class == "reclaimable":
+            return victim.spec.priority < preemptor.spec.priority
+        return self._is_reclaimed(promise, preemptor, victim, victims)
+
+    def _preemptor(self, promise: Reservation) -> Replica | None:
+        name = promise.spec.owner.name
+        found: Replica | None = self._store_copy.now.get(
+            f"{REPLICAS}{promise.namespace}/{name}"
+        ) or self._store_copy.before.get(f"{REPLICAS}{promise.namespace}/{name}")
+        return found
+
+    def _preempts(self, preemptor: Replica) -> bool:
+        name = preemptor.spec.template.priority_class or "default"
+        found: PriorityClass | None = self._store_copy.now.get(f"objects/priorityclasses/{name}")
+        return found is not None and found.spec.preempts
+
+    def _is_reclaimed(
+        self,
+        promise: Reservation,
+        preemptor: Replica,
+        victim: Replica,
+        victims: list[tuple[Replica, Replica]],
+    ) -> bool:
+        if promise.spec.capacity_class.value != "hard" or victim.namespace == preemptor.namespace:
+            return False
+        mine, theirs = self._quota(preemptor.namespace), self._quota(victim.namespace)
+        if mine is None or theirs is None or mine.spec.cohort != theirs.spec.cohort:
+            return False
+        # Of what is stopped in this commit the largest may have been the first.
+        gone = sorted(
+            old.status.binding.charge.get("cpu", 0)
+            for old, _ in victims
+            if old.namespace == victim.namespace
+            and old.status.binding is not None
+            and old.status.binding.capacity_class == "hard"
+        )
+        used = self._charged(victim.namespace, stopping=False) + sum(gone[-1:])
+        self.reclaimed += 1
+        return used > _cpus(theirs) and self._stays_inside(promise, preemptor, mine)
+
+    def _stays_inside(self, promise: Reservation, preemptor: Replica, quota: Quota) -> bool:
+        """Whether the lender stays inside its share, as it was before this commit or is after it:
+        the same commit may have released or bound other work of it.
+        """
+        need = promise.status.claims[0].charge.get("cpu", 0)
+        key = f"ledgers/quota/{quota.spec.cohort}"
+        found = self._store_copy.versions(key)
+        held = [it.used.get(preemptor.namespace, TenantUse()).hard.get("cpu", 0) for it in found]
+        after = self._charged(preemptor.namespace, stopping=True)
+        least: int = min([*held, after])
+        return least + need <= _cpus(quota)
+
+    def _quota(self, tenant: str) -> Quota | None:
+        found: Quota | None = self._store_copy.now.get(f"objects/quotas/{tenant}/default")
+        return found
+
+    def _charged(self, tenant: str, *, stopping: bool) -> int:
+        """The committed cpu that a tenant holds, without what was stopped for other work."""
+        total = 0
+        for it in self._store_copy.all(REPLICAS):
+            binding = it.status.binding
+            if binding is None or it.namespace != tenant or it.status.state is State.RELEASED:
+                continue
+            is_leaving = it.status.cause in TAKES_BACK
+            if binding.capacity_class == "hard" and (stopping or not is_leaving):
+                total += binding.charge.get("cpu", 0)
+        return total
+
+    # The other invariants ------------------------------------------------------------------------
+
+    def _check_need(self, promise: Reservation, node: str, victims: list[Replica]) -> None:
+        """Without any one victim the promised cpu would not have been free."""
+        key = keys.node_ledger(node)
+        ledger: NodeLedger | None = self._store_copy.before.get(key)
+        now: NodeLedger | None = self._store_copy.now.get(key)
+        claim = promise.status.claims[0]
+        if ledger is None or now is None or claim.devices or claim.ports or len(victims) < 2:
+            return
+        if ledger.used != now.used or ledger.allocatable != now.allocatable:
+            # Something else was decided on this node in the same commit.
+            return
+        for victim in victims:
+            binding = victim.status.binding
+            others = [it.status.binding for it in victims if it is not victim]
+            is_short = any(
+                units
+                > ledger.free(resource)
+                + sum(it.charge.get(resource, 0) for it in others if it is not None)
+                for resource, units in claim.charge.items()
+            )
+            if binding is not None and not is_short and binding.capacity_class != "hard":
+                self.violated("NEEDLESS-STOP", f"{victim.name} was stopped for {promise.name}")
+
+    def _check_turns(self, promises: list[Reservation], victim: Replica, at_ms: int) -> None:
+        if len(promises) != 1:
+            return
+        preemptor = self._preemptor(promises[0])
+        if preemptor is None:
+            return
+        mine, theirs = preemptor.spec.workload_uid, victim.spec.workload_uid
+        back = self._pairs.get((theirs, mine))
+        if back is not None and at_ms - back < IN_TURN_MS:
+            self.violated(
+                "IN-TURN", f"{preemptor.name} stops {victim.name}, whose workload stopped its own"
+            )
+        self._pairs[mine, theirs] = at_ms
+
+
+class StuckPreemptors:
+    """V6: work that may preempt does not wait where stopping less valuable work makes room."""
+
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
+
+    def missing(self, _world: World) -> str | None:
+        running = [it for it in self._store_copy.all(REPLICAS) if it.status.state in RUNS]
+        budgeted = {
+            it.metadata.uid
+            for it in self._store_copy.all("objects/workloads/")
+            if it.spec.disruption is not None
+        }
+        for waits in self._store_copy.all(REPLICAS):
+            pending = waits.status.pending
+            if waits.status.state is not State.PENDING or pending is None:
+                continue
+            if waits.metadata.deletion_timestamp is not None or not self._preempts(waits):
+                continue
+            if set(pending.reasons) - {"NodeFull"}:
+                # Something else is in its way too.
+                continue
+            for node in self._store_copy.all("objects/nodes/"):
+                room = self._room(node, waits, running, budgeted)
+                if room is not None:
+                    return room
+        return None
+
+    def _preempts(self, replica: Replica) -> bool:
+        name = replica.spec.template.priority_class or "default"
+        found: PriorityClass | None = self._store_copy.now.get(f"objects/priorityclasses/{name}")
+        return found is not None and found.spec.preempts
+
+    def _room(
+        self, node: Node, waits: Replica, running: list[Replica], budgeted: set[str]
+    ) -> str | None:
+        ledger: NodeLedger | None = self._store_copy.now.get(keys.node_ledger(node.name))
+        spec = node.spec
+        is_open = node.status.phase is NodePhase.READY and not spec.cordoned and not spec.drain
+        if ledger is None or not is_open or spec.taints or ledger.promised:
+            return None
+        template = waits.spec.template
+        if template.devices or template.ports:
+            return None
+        gone = [
+            binding.charge
+            for it in running
+            if (binding := it.status.binding) is not None
+            and binding.node == node.name
+            and binding.capacity_class == "reclaimable"
+            and it.spec.priority < waits.spec.priority
+            and it.spec.workload_uid not in budgeted
+            and it.metadata.deletion_timestamp is None
+        ]
+        for resource, units in demand_of(template).amounts.items():
+            free = ledger.free(resource) + sum(charge.get(resource, 0) for charge in gone)
+            if units > free:
+                return None
+        if gate_forbids(node, waits):
+            return None
+        return f"{waits.name} waits, and reclaimable work on {node.name} could make room for it"
+
+
+class HeldPromises:
+    """V7: a promised place that its victims have left is bound or given back soon."""
+
+    def __init__(self, store_copy: StoreCopy) -> None:
+        self._store_copy = store_copy
+        # Since when the victims of each promise are gone, by uid.
+        self._since_ms: dict[str, int] = {}
+
+    def missing(self, world: World) -> str | None:
+        now_ms = world.now_us // 1000
+        leaving = {
+            _node(it)
+            for it in self._store_copy.all(REPLICAS)
+            if it.status.cause is Cause.PREEMPTION and it.status.state is not State.RELEASED
+        }
+        free = {
+            held.metadata.uid: held
+            for held in self._store_copy.all(RESERVATIONS)
+            if held.spec.intent is Intent.PREEMPTION
+            and held.status.phase in ACTIVE
+            and held.status.claims[0].node not in leaving
+        }
+        self._since_ms = {uid: self._since_ms.get(uid, now_ms) for uid in free}
+        for uid, since_ms in self._since_ms.items():
+            if now_ms - since_ms > HELD_MS:
+                return f"{free[uid].name} holds a place that its victims left"
+        return None
+
+
+def gate_forbids(node: Node, replica: Replica) -> bool:
+    """Whether isolation, which some nodes of this world lack, is in the way."""
+    return node.status.isolation is not None and node.status.isolation.value == "none"
+
+
+def _is_stopped_for_other_work(old: Any, new: Replica) -> bool:
+    was = isinstance(old, Replica) and old.status.state in RUNS
+    return was and new.status.state is State.STOPPING and new.status.cause is Cause.PREEMPTION
+
+
+def _is_new_promise(old: Any, new: Reservation) -> bool:
+    if new.spec.intent is not Intent.PREEMPTION or new.status.phase not in ACTIVE:
+        return False
+    same = isinstance(old, Reservation) and old.metadata.uid == new.metadata.uid
+    return not same and bool(new.status.claims)
+
+
+def _node(replica: Replica) -> str:
+    binding = replica.status.binding
+    return binding.node if binding is not None else ""
+
+
+def _cpus(quota: Quota) -> int:
+    return int(str(quota.spec.hard["cpu"])) * 1000

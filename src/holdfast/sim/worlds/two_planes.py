@@ -1,0 +1,145 @@
+"""Two region planes with a network between them, and a link that is cut.
+
+    python -m holdfast.sim run holdfast.sim.worlds.two_planes:TWO --seeds 0-99
+
+Each plane has its own store, servers, scheduler, controllers and nodes, and all invariants of the
+end-to-end world hold in it. In each, a `Neighbour` asks the servers of the other one. The link
+between them is cut for up to a minute: no question gets an answer, and each plane keeps working.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from holdfast.model.machine import Answered, Ask, Started, Wake, Woken
+from holdfast.model.plane import Plane, PlaneRole
+from holdfast.model.read_requests import Get, GetResult
+from holdfast.model.time import Instant
+from holdfast.observe.watch_events import SERVERS
+from holdfast.sim.check import Checker, Settles
+from holdfast.sim.plan import SELDOM_LATE, Act, Hazard, calendar_steps
+from holdfast.sim.planes.simulated_plane import SimulatedPlane, Trait, join
+from holdfast.sim.randomness import between
+from holdfast.sim.run import Scenario
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.scripted_clients import StateFact
+from holdfast.sim.worlds.end_to_end.process_table import ProcessStarted
+from holdfast.sim.worlds.end_to_end.scenario import LAWS, WELL_WITHIN_MS, parts, service
+
+_SERVERS = ("server-1", "server-2")
+EU = Plane("eu", PlaneRole.REGION, "eu", servers=_SERVERS)
+US = Plane("us", PlaneRole.REGION, "us", servers=_SERVERS)
+NODES = 3
+FAULTS_MS = 120_000
+SETTLE_MS = WELL_WITHIN_MS + 30_000
+ASK_EVERY_MS = 1_000
+ASK_TIMEOUT_MS = 2_000
+# After the faults, the planes reach each other within this time: two questions and their time-outs,
+# and one that is asked when the link is back.
+LINKED_WITHIN_MS = 10_000
+
+HAZARDS = (
+    *SELDOM_LATE,
+    calendar_steps(60, share=0.3),
+    Hazard("region_cut", 120, for_ms=(5_000, 60_000), share=1),
+    Hazard("crash", 60, for_ms=(0, 5_000), amount=(0, 6), only="server", share=0.5),
+    Hazard("crash", 60, for_ms=(0, 20_000), amount=(0, 6), only="agent", share=0.5),
+    Hazard("partition", 60, for_ms=(500, 40_000), only="agent", share=0.5),
+    Hazard("work_exit", 60, amount=(0, 2), only="agent", share=0.5),
+)
+
+
+class NeighbourAnswer(msgspec.Struct, frozen=True):
+    """A fact: whether the servers of the other plane answered a question."""
+
+    is_answered: bool
+
+
+class Neighbour:
+    """Asks the servers of another plane again and again."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._calls = 0
+
+    def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+        match stimulus:
+            case Started() | Woken():
+                self._calls += 1
+                ask = Ask(self._calls, self._servers, Get("regions", "eu"), ASK_TIMEOUT_MS)
+                return [ask, Wake("ask", now.monotonic_ms + ASK_EVERY_MS)]
+            case Answered(body=body):
+                return [StateFact(NeighbourAnswer(isinstance(body, GetResult)))]
+        return []
+
+
+class Link(Checker):
+    """LINK: nothing passes a link that is cut, and after the faults the planes reach each other."""
+
+    invariants = ("LINK",)
+
+    def __init__(self, plane: SimulatedPlane, other: str) -> None:
+        self._whole = plane.whole
+        self._path = f"{other}/{plane.plane.servers[0]}", plane.world.hosts["neighbour"].name
+        self._answered_us = 0
+        # What happened in this plane while it could not be reached.
+        self.unanswered = self.started = self.answered = 0
+
+    def on_fact(self, world: World, fact: Any) -> None:
+        there, here = (self._whole.hosts[name] for name in self._path)
+        is_cut = self._whole.network.path(there, here).cut
+        match fact:
+            case ProcessStarted():
+                self.started += is_cut
+            case NeighbourAnswer(is_answered=True):
+                if is_cut:
+                    self.violated("LINK", "an answer came over a link that is cut")
+                self.answered += 1
+                self._answered_us = world.now_us
+            case NeighbourAnswer():
+                self.unanswered += is_cut
+
+    def missing(self, world: World) -> str | None:
+        silent_ms = (world.now_us - self._answered_us) // 1_000
+        return f"no answer for {silent_ms} ms" if silent_ms > LINKED_WITHIN_MS else None
+
+
+def neighbour_of(other: Plane) -> Trait:
+    """A machine that asks the servers of the other plane, and what must hold of the link."""
+
+    def add(plane: SimulatedPlane) -> None:
+        plane.world.add("neighbour", lambda _seat: Neighbour(f"{other.name}/{SERVERS}"))
+        link = Link(plane, other.name)
+        plane.world.check(link, Settles("LINK", link.missing, within_ms=LINKED_WITHIN_MS))
+
+    return add
+
+
+def script(rng: Random) -> Sequence[Act]:
+    """A few services in each plane, and operators who scale and kill."""
+    small = {"cpu": "500m", "port": 0, "replicas": 2}
+    acts = []
+    for plane in (EU, US):
+        operator = f"{plane.name}/operator"
+        acts += [Act(500 + 100 * n, operator, service(rng, n) | small) for n in range(3)]
+        for _ in range(8):
+            some, at_ms = between(rng, 0, 99), between(rng, 5_000, FAULTS_MS - 10_000)
+            scaled = {"do": "scale", "some": some, "replicas": between(rng, 0, 4)}
+            acts.append(Act(at_ms, operator, scaled if some % 2 else {"do": "kill", "some": some}))
+    return sorted(acts, key=lambda act: act.at_ms)
+
+
+_USUAL = (*parts(NODES, faults_ms=FAULTS_MS), *LAWS)
+
+TWO = Scenario(
+    name="holdfast.sim.worlds.two_planes:TWO",
+    build=join({EU: (*_USUAL, neighbour_of(US)), US: (*_USUAL, neighbour_of(EU))}),
+    hazards=HAZARDS,
+    faults_ms=FAULTS_MS,
+    settle_ms=SETTLE_MS,
+    script=script,
+)

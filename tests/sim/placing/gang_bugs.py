@@ -1,0 +1,97 @@
+"""Bugs planted in gangs.
+
+    python -m holdfast.sim mutants tests.sim.placing.gang_bugs:MUTANTS \
+        --record tests/sim/placing/found_gangs.json
+
+searches for each in a world of gangs and records the seed that found it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
+
+RECORDED = Path(__file__).with_name("found_gangs.json")
+GANGS = "holdfast.sim.worlds.placing.gang_worlds:GANGS"
+LARGE = "holdfast.sim.worlds.placing.gang_worlds:LARGE_GANGS"
+COMMIT = "holdfast.commit.lifecycle."
+GANG = "holdfast.propose.gang."
+REPAIR = "holdfast.correct.repair:RepairController."
+
+# Neither a refused plan nor a scheduler that finds its reservation gives anything back.
+KEEPS_ALL = (
+    rewrite(GANG + "rounds:GangRounds.plan_of", "undo=undo", "undo=()"),
+    rewrite(GANG + "rounds:GangRounds._is_mine", "record.status.by == self._identity", "False"),
+)
+
+
+def _bug(name: str, mistake: str, world: str, *plants: Plant) -> Mutant:
+    return Mutant(name, mistake, world, plants)
+
+
+MUTANTS = (
+    _bug(
+        "started-with-members-missing",
+        "one member is enough to start, for the proposal and for the commit",
+        GANGS,
+        swap(GANG + "decide:members_needed", lambda _workload: 1),
+        swap(COMMIT + "gangs:members_needed", lambda _workload: 1),
+    ),
+    _bug(
+        "committed-before-it-is-complete",
+        "a gang is committed when its first member has a place",
+        LARGE,
+        rewrite(GANG + "steps:GangSteps.by_reservation", "return found\n", "return found[:1]\n"),
+        swap(COMMIT + "gangs:commit_refusal", lambda *_: None),
+    ),
+    _bug(
+        "a-member-leaves-unnoticed",
+        "a member that stops stays in the record of its gang",
+        GANGS,
+        swap(COMMIT + "transitions:leave", lambda *_: None),
+    ),
+    _bug(
+        "too-few-go-on",
+        "a gang runs on, and is joined, with fewer members than it needs",
+        GANGS,
+        swap(COMMIT + "gangs:is_broken", lambda *_: False),
+        swap(COMMIT + "reservations:is_broken", lambda *_: False),
+    ),
+    _bug(
+        "what-is-left-runs-on",
+        "no member of a gang that is over is stopped",
+        GANGS,
+        swap(REPAIR + "_without_gang", lambda *_: None),
+    ),
+    _bug(
+        "nothing-is-given-back",
+        "a gang that was refused a place keeps the others until they are taken away",
+        LARGE,
+        *KEEPS_ALL,
+    ),
+    _bug(
+        "deadline-forgotten",
+        "nothing takes away what a gang holds, so that two wait for each other for ever",
+        LARGE,
+        *KEEPS_ALL,
+        rewrite(REPAIR + "_reserved", "if left_ms:", "if True:"),
+    ),
+    _bug(
+        "formed-twice",
+        "the rest of a gang that runs forms the same gang again",
+        GANGS,
+        swap(GANG + "decide:is_formed", lambda *_: False),
+        swap(GANG + "decide:CHARGED", frozenset()),
+        swap(COMMIT + "gangs:is_formed", lambda *_: False),
+        swap(COMMIT + "reservations:runs", lambda *_: False),
+        swap(GANG + "decide:members_needed", lambda _workload: 1),
+        swap(COMMIT + "gangs:members_needed", lambda _workload: 1),
+    ),
+    _bug(
+        "claims-leaked-with-the-workload",
+        "a reserved member of a deleted workload keeps its place",
+        LARGE,
+        swap(COMMIT + "transitions:drop_claims", lambda *_: None),
+    ),
+)

@@ -1,0 +1,254 @@
+"""The scheduler makes room for important work, and the real authority decides each step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.model.access import identity as who
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import ReservationPhase
+from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, PriorityClassSpec
+from holdfast.model.lifecycle import Cause, State
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.preemption import COOLDOWN_MS, is_requeued, turn_refusal
+from holdfast.model.pulse import PreemptionCount
+from holdfast.model.refusal import Reason
+from holdfast.model.requests import Bind, DropReservation, Move, StopAndReserve, Update
+from tests.plane import ADMIN, target, template
+from tests.unit.propose.test_scheduler_on_a_plane import OnPlane
+
+CLASSES = (
+    ("high", 100, CapacityClass.HARD, True),
+    ("spot", -20, CapacityClass.RECLAIMABLE, False),
+    ("cheap", -30, CapacityClass.RECLAIMABLE, False),
+    ("firm", -40, CapacityClass.HARD, False),
+)
+
+
+class Contended(OnPlane):
+    """A plane with classes of work, and nodes that stop what they are told to, when asked."""
+
+    def __init__(self, nodes: int = 1, cpu: str = "2", **more: Any) -> None:
+        super().__init__(**more)
+        for name, value, of, preempts in CLASSES:
+            spec = PriorityClassSpec(value=value, capacity_class=of, preempts=preempts)
+            self.plane.create(PriorityClass(ObjectMeta(name=name), spec=spec))
+        for number in range(nodes):
+            self.plane.node(f"node-{number}", capacity={"cpu": cpu, "memory": "32Gi"})
+        self._ordinals = 0
+
+    def work(self, name: str, count: int = 1, cpu: str = "1", **more: Any) -> list[Any]:
+        """Pending replicas of a workload of a class."""
+        self._ordinals += 1
+        made = template(cpu=cpu, memory="1Mi", priority_class=name, **more)
+        workload = self.plane.workload(f"{name}-{self._ordinals}", template=made, replicas=count)
+        found = [self.plane.replica(workload, ordinal) for ordinal in range(count)]
+        self.sync()
+        return found
+
+    def now_of(self, replica: Any) -> Replica:
+        found: Replica = self.plane.get(replica)
+        return found
+
+    def states(self, replicas: list[Any]) -> list[State]:
+        return [self.now_of(it).status.state for it in replicas]
+
+    def move(self, replica: Any, to: State) -> None:
+        now = self.now_of(replica)
+        binding = now.status.binding
+        assert binding is not None
+        agent = who.agent(binding.node)
+        answer = self.do(lambda: self.plane.ask(agent, Move(target(now), to, incarnation=1)))
+        assert not hasattr(answer, "reason"), answer
+
+    def run(self, replicas: list[Any]) -> None:
+        for it in replicas:
+            self.move(it, State.RUNNING)
+
+    def stop_all(self) -> None:
+        """The nodes prove that everything that has to stop has stopped."""
+        for it in list(self.objects["replicas"].values()):
+            if it.status.state is State.STOPPING:
+                self.move(it, State.RELEASED)
+
+    def asked(self, kind: type[Any]) -> list[Any]:
+        return [(request, answer) for request, answer in self.answers if isinstance(request, kind)]
+
+
+def full(nodes: int = 1, cpu: str = "2", name: str = "spot", **more: Any) -> tuple[Any, list[Any]]:
+    """A fleet that is full of work of one class."""
+    rig = Contended(nodes, cpu, **more)
+    rig.start()
+    low = rig.work(name, nodes * int(cpu))
+    rig.pass_time(2_000)
+    assert rig.states(low) == [State.BOUND] * len(low)
+    rig.run(low)
+    return rig, low
+
+
+def test_important_work_gets_the_place_of_less_important_work() -> None:
+    """Stop, wait for the proof, bind; nothing is asked twice. [G4, C6.8]"""
+    rig, low = full()
+    (high,) = rig.work("high", cpu="2")
+    rig.pass_time(1_000)
+    assert rig.states(low) == [State.STOPPING] * 2
+    assert {rig.now_of(it).status.cause for it in low} == {Cause.PREEMPTION}
+    pending = rig.now_of(high).status.pending
+    assert pending is not None
+    assert pending.reasons == {"VictimsStopping": 1}
+    assert pending.message.startswith("waits for 2 victims to stop on node node-0, until ")
+    rig.stop_all()
+    rig.pass_time(1_000)
+    after = rig.now_of(high)
+    assert (after.status.state, after.status.binding.node) == (State.BOUND, "node-0")
+    assert after.status.binding.reservation == f"{high.name}-preemption"
+    assert len(rig.asked(StopAndReserve)) == len(rig.asked(Bind)) - 2 == 1
+    assert rig.refused == []
+    assert len(rig.scheduler.plans) == 0
+    rig.check_ledgers()
+
+
+def test_committed_work_inside_its_share_is_never_asked_for() -> None:
+    """Whatever its priority; and the reason says so. [G1, C6.8, D3]"""
+    rig, low = full(name="firm")
+    (high,) = rig.work("high", cpu="2")
+    rig.pass_time(20_000)
+    assert rig.states(low) == [State.RUNNING] * 2
+    assert rig.asked(StopAndReserve) == []
+    assert rig.states([high]) == [State.PENDING]
+    said = rig.now_of(high).status.pending
+    assert said is not None
+    assert said.message.endswith(
+        "other work on node node-0 would make room, but it may not be stopped: it is committed "
+        "work inside the nominal quota of its tenant"
+    )
+
+
+def test_a_victim_goes_first_in_its_class_and_does_not_swap_places() -> None:
+    """Its successor is decided before others of its class, and for ten minutes stops nothing of the
+    workload that it made way for. [G4]"""
+    rig, low = full()
+    waiting = rig.work("spot", 1)
+    (high,) = rig.work("high", cpu="1")
+    rig.pass_time(1_000)
+    (victim,) = [it for it in low if rig.now_of(it).status.state is State.STOPPING]
+    rig.stop_all()
+    rig.pass_time(1_000)
+    assert rig.states([high]) == [State.BOUND]
+    workload = rig.plane.get(victim).spec.workload
+    owner = rig.plane.read(f"objects/workloads/acme/{workload}")
+    again = rig.do(lambda: rig.plane.replica(owner, victim.spec.ordinal, incarnation=1))
+    displaced = rig.now_of(again).status.displaced
+    assert displaced is not None
+    assert (displaced.by, displaced.priority) == (high.spec.workload_uid, 100)
+    assert is_requeued(rig.now_of(again))
+    rig.run([high])
+    rig.move(high, State.FAILED)
+    rig.move(high, State.RELEASED)
+    rig.pass_time(1_000)
+    assert rig.states([again, *waiting]) == [State.BOUND, State.PENDING]
+    victims_uid = rig.now_of(again).spec.workload_uid
+    refusal = turn_refusal(displaced, high.spec.workload_uid, 1_000)
+    assert refusal is not None
+    assert refusal.reason is Reason.PREEMPTION_COOLDOWN
+    assert turn_refusal(displaced, high.spec.workload_uid, COOLDOWN_MS) is None
+    assert turn_refusal(displaced, victims_uid, 1_000) is None
+
+
+def test_how_preemptions_ended_is_counted() -> None:
+    """[M6]"""
+    rig, _ = full()
+    rig.work("high", cpu="2")
+    rig.pass_time(1_000)
+    rig.stop_all()
+    rig.pass_time(1_000)
+    found = rig.scheduler.backlog(rig.now)
+    assert found.preemptions == (PreemptionCount("high", "Made", 1),)
+    assert found.in_turn == 0
+
+
+def test_work_whose_class_does_not_preempt_waits() -> None:
+    """[G4]"""
+    rig, low = full(name="cheap")
+    rig.work("spot", cpu="2")
+    rig.pass_time(20_000)
+    assert rig.states(low) == [State.RUNNING] * 2
+    assert rig.asked(StopAndReserve) == []
+
+
+def test_the_least_loss_is_taken_and_no_victim_too_many() -> None:
+    """The node with the cheapest work, and of that only what is needed. [G4]"""
+    rig = Contended(2, "4")
+    rig.start()
+    cheap, spot = rig.work("cheap", 4), rig.work("spot", 4)
+    rig.pass_time(2_000)
+    rig.run([*cheap, *spot])
+    (high,) = rig.work("high", cpu="2")
+    rig.pass_time(1_000)
+    assert sorted(rig.states(cheap)) == [State.RUNNING] * 2 + [State.STOPPING] * 2
+    assert rig.states(spot) == [State.RUNNING] * 4
+    rig.stop_all()
+    rig.pass_time(1_000)
+    assert rig.states([high]) == [State.BOUND]
+
+
+def test_many_preemptions_at_once_take_each_victim_once() -> None:
+    """Each plan counts on what the ones before it take. [G4, F7]"""
+    rig, low = full(4, "4")
+    high = rig.work("high", 8, cpu="2")
+    rig.pass_time(1_000)
+    assert len(rig.asked(StopAndReserve)) == 8
+    assert rig.refused == []
+    assert set(rig.states(low)) == {State.STOPPING}
+    rig.stop_all()
+    rig.pass_time(1_000)
+    assert set(rig.states(high)) == {State.BOUND}
+    assert rig.refused == []
+    rig.check_ledgers()
+
+
+def test_a_scheduler_that_restarts_goes_on_where_the_store_is() -> None:
+    """It stops nothing a second time. [G4, E5, F6]"""
+    rig, _ = full()
+    (high,) = rig.work("high", cpu="2")
+    rig.pass_time(1_000)
+    rig.restart()
+    rig.pass_time(1_000)
+    assert rig.now_of(high).status.pending.reasons == {"VictimsStopping": 1}
+    rig.stop_all()
+    rig.pass_time(1_000)
+    assert rig.states([high]) == [State.BOUND]
+    assert len(rig.asked(StopAndReserve)) == 1
+
+
+def test_a_promise_whose_victims_do_not_stop_is_given_back() -> None:
+    """Its owner says why it waits, and the place is free for others. [G4, INV12]"""
+    rig, _ = full()
+    (high,) = rig.work("high", cpu="2")
+    rig.pass_time(1_000)
+    held = rig.plane.read(f"objects/reservations/acme/{high.name}-preemption")
+    assert held.status.phase is ReservationPhase.HELD
+    rig.pass_time(120_000)
+    assert len(rig.asked(DropReservation)) == 1
+    held = rig.plane.read(f"objects/reservations/acme/{high.name}-preemption")
+    assert held.status.phase is ReservationPhase.RELEASED
+    assert rig.plane.ledger("node-0").promised == {}
+    assert rig.states([high]) == [State.PENDING]
+    rig.check_ledgers()
+
+
+def test_a_place_on_a_node_that_takes_no_work_any_more_is_given_back() -> None:
+    """[G4]"""
+    rig, _ = full()
+    (high,) = rig.work("high", cpu="2")
+    rig.pass_time(1_000)
+    node = rig.objects["nodes"]["", "node-0"]
+    cordoned = msgspec.structs.replace(node.spec, cordoned=True)
+    changed = msgspec.structs.replace(node, spec=cordoned)
+    rig.do(lambda: rig.plane.ask(ADMIN, Update(changed)))
+    rig.stop_all()
+    rig.pass_time(20_000)
+    assert rig.states([high]) == [State.PENDING]
+    assert rig.plane.ledger("node-0").promised == {}
