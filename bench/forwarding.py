@@ -20,7 +20,8 @@ from bench.api_rig import Rig
 from bench.harness import figure, percentile
 from bench.http_load import request, through
 from holdfast.model.errors import invariant
-from tests.etcd_cluster import EtcdCluster, free_ports
+from tests.etcd_cluster import EtcdCluster
+from tests.free_ports import free_ports
 
 WRITES = 4_000
 CONNECTIONS = 16
