@@ -73,6 +73,9 @@ from holdfast.propose.scores import Scorer
 
 # A step must not block its shell; the rest is decided in the next step.
 DECISIONS_MAX = 1_024
+# A search for victims, or for the places of a gang, costs as much as a hundred binds. The servers
+# carry out what was found while the next ones are searched.
+PLANS_PER_ROUND_MAX = 32
 # While more than this many answers are awaited, a round waits for room for as many: deciding for
 # many at once costs a tenth of deciding for each when its slot becomes free.
 ROUND_MIN = 32
@@ -165,6 +168,8 @@ class Scheduler:
         )
         self.binder.is_planned = self.plans.has
         self._gangs = GangRounds(self.identity, gang_together_max)
+        # How many plans may be open before the round ends.
+        self._plans_most = 0
         # One slot is reserved for the lease: it must not wait behind many binds.
         slots = BINDS_MAX + NOTICES_MAX + PLAN_REQUESTS_MAX + 1
         self._inflight: Inflight[_About] = Inflight(slots)
@@ -430,8 +435,9 @@ class Scheduler:
         room = min(DECISIONS_MAX, self.binder.room, self._bind_slots)
         run: list[_Turn] = []
         salt = -1
+        self._plans_most = len(self.plans) + PLANS_PER_ROUND_MAX
         for _ in range(room):
-            turn = self._next_turn(now)
+            turn = self._next_turn(now) if len(self.plans) < self._plans_most else None
             if turn is None:
                 break
             if salt < 0:
@@ -529,6 +535,10 @@ class Scheduler:
                 effects.append(self._inflight.ask(it.bind, _About(it), now.monotonic_ms))
             # There may be fewer decisions than replicas: what was just assumed matters to the rest.
             run = run[len(decisions) :]
+            if len(self.plans) >= self._plans_most:
+                for entry, _ in reversed(run):
+                    self.queue.put_back(entry)
+                break
         self.shares.forget_expected()
         return effects
 

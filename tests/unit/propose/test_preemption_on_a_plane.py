@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from holdfast.model.access import identity as who
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import ReservationPhase
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, PriorityClassSpec
 from holdfast.model.lifecycle import Cause, State
+from holdfast.model.machine import Ask
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.preemption import COOLDOWN_MS, is_requeued, turn_refusal
 from holdfast.model.pulse import PreemptionCount
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Bind, DropReservation, Move, StopAndReserve, Update
+from holdfast.propose import scheduler
 from tests.plane import ADMIN, target, template
 from tests.unit.propose.test_scheduler_on_a_plane import OnPlane
 
@@ -108,6 +111,39 @@ def test_important_work_gets_the_place_of_less_important_work() -> None:
     assert rig.refused == []
     assert len(rig.scheduler.plans) == 0
     rig.check_ledgers()
+
+
+class Counting(Contended):
+    """It counts how many preemptions each step asks for."""
+
+    def __init__(self, **more: Any) -> None:
+        self.per_step: list[int] = []
+        super().__init__(**more)
+
+    def _perform(self, effects: list[Any]) -> None:
+        bodies = [it.body for it in effects if isinstance(it, Ask)]
+        self.per_step.append(sum(isinstance(it, StopAndReserve) for it in bodies))
+        super()._perform(effects)
+
+
+def test_one_step_searches_for_a_bounded_number_of_victims_and_the_next_continues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A step that searched for all would keep the servers idle, and the lease unrenewed. [G4]"""
+    monkeypatch.setattr(scheduler, "PLANS_PER_ROUND_MAX", 2)
+    rig = Counting(nodes=5)
+    rig.start()
+    low = rig.work("spot", 10)
+    rig.pass_time(2_000)
+    rig.run(low)
+    high = rig.work("high", 5, cpu="2")
+    rig.pass_time(1_000)
+    assert max(rig.per_step) == 2
+    assert [it.target.name for it, _ in rig.asked(StopAndReserve)] == [it.name for it in high]
+    rig.stop_all()
+    rig.pass_time(1_000)
+    assert rig.states(high) == [State.BOUND] * 5
+    assert rig.refused == []
 
 
 def test_committed_work_inside_its_share_is_never_asked_for() -> None:

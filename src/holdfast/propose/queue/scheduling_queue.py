@@ -307,6 +307,13 @@ class SchedulingQueue:
         self._leave(entry)
         self._line_up(entry, first=True)
 
+    def put_back(self, entry: QueueEntry) -> None:
+        """Give back a taken entry about which nothing was decided. It keeps its age, and is first
+        of its tenant again.
+        """
+        entry.turns -= 1
+        self._line_up(entry, first=True, ticket=entry.ticket)
+
     def failed(self, entry: QueueEntry, now_ms: int) -> int:
         """Back off, longer each time. Returns until when. Events do not shorten a pause."""
         self._leave(entry)
@@ -365,9 +372,9 @@ class SchedulingQueue:
         self._tickets += 1
         return self._tickets
 
-    def _line_up(self, entry: QueueEntry, *, first: bool = False) -> None:
+    def _line_up(self, entry: QueueEntry, *, first: bool = False, ticket: int = 0) -> None:
         entry.place, entry.wake_events = QueuePlace.READY, ()
-        entry.ticket = self._ticket()
+        entry.ticket = ticket or self._ticket()
         lane = self._ready.get(entry.lane)
         if lane is None:
             lane = self._ready[entry.lane] = _LaneQueue(self._shares)

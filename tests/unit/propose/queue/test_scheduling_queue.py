@@ -46,6 +46,23 @@ def test_tenants_take_turns_and_each_keeps_its_own_order() -> None:
     assert order(queue) == ["a/1", "b/1", "c/1", "a/2", "c/2", "a/3"]
 
 
+def test_what_is_put_back_keeps_its_position_and_its_age() -> None:
+    """[V5]"""
+    queue = made("a/1", "a/2", "a/3", lane=(False, 1))
+    taken = [queue.take(0), queue.take(0)]
+    add(queue, "a/low")
+    for entry in reversed(taken):
+        assert entry is not None
+        queue.put_back(entry)
+    for _ in range(AGING_EVERY - 3):
+        add(queue, "a/other", lane=(False, 9))
+        assert queue.take(0) is queue.get(("a", "other"))
+        queue.forget(("a", "other"))
+    # This turn is of the entry that is queued longest.
+    add(queue, "a/other", lane=(False, 9))
+    assert order(queue) == ["a/1", "a/other", "a/2", "a/3", "a/low"]
+
+
 def test_urgent_goes_before_priority_and_priority_before_age() -> None:
     """[E2]"""
     queue = made("a/old")
