@@ -107,7 +107,9 @@ async def _component(arguments: argparse.Namespace) -> Component:
 
 async def _run(arguments: argparse.Namespace) -> int:
     component = await _component(arguments)
-    return await until_signal(component, lambda: say(f"The {component.title} is running"))
+    return await until_signal(
+        component, lambda: say(f"The {component.title} works with {arguments.server}")
+    )
 
 
 def main() -> int:
