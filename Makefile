@@ -24,7 +24,7 @@ SEEDS   ?= 1000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: authority-page signals-page matrix-page help install up system check check-types check-rules check-collect format test test-quick test-long full-long property-long storm-long crash-long failover-long end-to-end-long run-long fuzz sim-authority sim-end-to-end sim-all-controllers sim-edges sim-sweep bench requirements lock wheel clean
+.PHONY: authority-page signals-page evictions-page matrix-page help install up system check check-types check-rules check-collect format test test-quick test-long full-long property-long storm-long crash-long failover-long end-to-end-long run-long fuzz sim-authority sim-end-to-end sim-all-controllers sim-edges sim-sweep bench requirements lock wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -131,6 +131,9 @@ authority-page: $(VENV)/.installed ## Rewrite docs/authority.md from the table i
 
 signals-page: $(VENV)/.installed ## Rewrite docs/signals.md from the table in correct/trouble_signals.py
 	@$(BIN)/python -m tools.signals_page
+
+evictions-page: $(VENV)/.installed ## Rewrite docs/evictions.md from the rules of preemption and budgets
+	@$(BIN)/python -m tools.evictions_page
 
 matrix-page: $(VENV)/.installed ## Rewrite docs/matrix.md from the routes and tools/matrix_rows.py
 	@$(BIN)/python -m tools.matrix_page
