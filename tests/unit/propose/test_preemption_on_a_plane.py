@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -147,7 +148,7 @@ def test_one_step_searches_for_a_bounded_number_of_victims_and_the_next_continue
 
 
 def test_committed_work_inside_its_share_is_never_asked_for() -> None:
-    """Whatever its priority; and the reason says so. [G1, C6.8, D3]"""
+    """Whatever its priority; and the reason says so. [G1, C6.8, D3, E3]"""
     rig, low = full(name="firm")
     (high,) = rig.work("high", cpu="2")
     rig.pass_time(20_000)
@@ -203,6 +204,44 @@ def test_how_preemptions_ended_is_counted() -> None:
     found = rig.scheduler.backlog(rig.now)
     assert found.preemptions == (PreemptionCount("high", "Made", 1),)
     assert found.in_turn == 0
+
+
+def test_work_that_stops_in_turn_what_stopped_it_is_counted() -> None:
+    """Each step is legal by the quotas of its moment; only the count shows that they alternate.
+    [M7, N3]"""
+    rig = Contended()
+    # What the third lends is more than the node has: the node is short, and not the cohort.
+    for tenant, cpu in (("acme", "0"), ("globex", "2"), ("lender", "8")):
+        if tenant != "acme":
+            rig.plane.tenant(tenant)
+        rig.plane.quota(tenant, cohort="pool", hard={"cpu": cpu}, borrowing={"cpu": "2"})
+
+    def worker(tenant: str, incarnation: int = 0) -> Any:
+        owner = rig.plane.read(f"objects/workloads/{tenant}/{tenant}-work")
+        return rig.do(lambda: rig.plane.replica(owner, incarnation=incarnation))
+
+    def wins(preemptor: Any) -> None:
+        rig.pass_time(1_000)
+        rig.stop_all()
+        rig.pass_time(1_000)
+        assert rig.states([preemptor]) == [State.BOUND]
+        rig.run([preemptor])
+
+    made = template(cpu="2", memory="1Mi", priority_class="high")
+    for tenant in ("acme", "globex"):
+        rig.plane.workload(f"{tenant}-work", tenant, template=made)
+    rig.start()
+    wins(worker("acme"))
+    wins(worker("globex"))
+    assert rig.scheduler.backlog(rig.now).in_turn == 0
+    rig.pass_time(COOLDOWN_MS)
+    for tenant, cpu in (("globex", "0"), ("acme", "2")):
+        quota = rig.plane.read(f"objects/quotas/{tenant}/default")
+        spec = msgspec.structs.replace(quota.spec, hard={"cpu": cpu})
+        update = Update(msgspec.structs.replace(quota, spec=spec))
+        rig.do(partial(rig.plane.ask, ADMIN, update))
+    wins(worker("acme", incarnation=1))
+    assert rig.scheduler.backlog(rig.now).in_turn == 1
 
 
 def test_work_whose_class_does_not_preempt_waits() -> None:

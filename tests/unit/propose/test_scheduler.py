@@ -207,10 +207,16 @@ def test_only_pending_replicas_are_placed(state: State) -> None:
 
 
 def test_the_policy_in_force_is_named_in_the_bind() -> None:
-    """[F1]"""
+    """And no policy is, once that one is made inactive. [F1, I7]"""
     rig = small(slots=4)
-    for name, stage in (("b", PolicyStage.ACTIVE), ("a", PolicyStage.SHADOW)):
+    for name, stage in (
+        ("b", PolicyStage.ACTIVE),
+        ("a", PolicyStage.SHADOW),
+        ("b", PolicyStage.INACTIVE),
+    ):
         spec = SchedulerPolicySpec(stage=stage)
         rig.put(SchedulerPolicy(ObjectMeta(name=name), spec=spec))
-    rig.replica()
-    assert [bind.policy for bind in rig.binds] == ["b"]
+        if name == "a":
+            rig.replica("web-0-0")
+    rig.replica("web-1-0")
+    assert [bind.policy for bind in rig.binds] == ["b", ""]

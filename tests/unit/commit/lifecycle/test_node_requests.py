@@ -270,7 +270,7 @@ def test_clearing_and_fencing_are_about_the_very_mark() -> None:
     ],
 )
 def test_a_mark_rests_on_no_approval_for_something_else(scope: dict[str, Any]) -> None:
-    """All that the scope names has to match. [H10]"""
+    """All that the scope names has to match. [H10, L1, L3]"""
     it = Furnished()
     it.approval("other", **scope)
     refused(
@@ -288,7 +288,7 @@ HOUR_MS, DAYS_MS = 3_600_000, 40 * 86_400_000
 def test_an_approval_ends_by_the_authoritys_calendar_and_by_its_duration(
     after_ms: int, ahead_ms: int
 ) -> None:
-    """A calendar that is set back does not prolong it. [H10]"""
+    """A calendar that is set back does not prolong it. [H10, L1, INV9]"""
     it = Furnished()
     ages = it.plane.authority.ages = Ages()
     ages.begin(it.plane.now)

@@ -271,7 +271,7 @@ def test_a_person_gives_a_silent_zone_up_at_once() -> None:
 
 
 def test_an_approval_that_ends_before_the_fence_holds_the_zone_back_again() -> None:
-    """It ends by its expiry alone, and the wait of the plane goes on. [H10]"""
+    """It ends by its expiry alone, and the wait of the plane goes on. [H10, L1, INV9]"""
     rig = world()
     rig.silent = set(NAMES)
     until(rig, "node-a", "Suspect")

@@ -177,7 +177,7 @@ def test_every_server_is_informed_again_and_again_though_one_is_away(
 
 
 def test_fairness_figures_come_from_the_scheduler_that_reports_a_tenant(time: _Clock) -> None:
-    """And go with it when it falls silent. [G2, G3]"""
+    """And go with it when it falls silent. [G2, G3, M5]"""
     book, metrics = ComponentPulses("one"), Metrics()
     book.count(metrics)
     owed = TenantStanding("acme", 0.25, 0.5, 0.3, 60_000, 1_000)

@@ -47,7 +47,7 @@ def decided(sequence: int, *cases: Case, at_ms: int = 1_000) -> DecisionRound:
 
 
 def test_what_is_kept_is_read_the_newest_first(tmp_path: Path) -> None:
-    """[M4]"""
+    """[M4, M10]"""
     archive = DecisionArchive(tmp_path / "d.db")
     archive.keep([decided(1, case("acme", "a-0")), decided(2, case("other", "b-0"))], 2_000)
     archive.keep([decided(3, case("acme", "c-0"), case("other", "d-0"))], 2_000)
