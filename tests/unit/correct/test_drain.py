@@ -128,7 +128,7 @@ def sent_away(made: Any) -> list[str]:
 
 
 def test_a_taint_sends_away_what_does_not_tolerate_it_within_budgets() -> None:
-    """All kinds of work but one per node, whose controller follows taints itself. [G4]"""
+    """All kinds of work but one per node, whose controller follows taints itself. [C6.7]"""
     bad = tainted()
     two = replica(stage=Stage.READY), replica(ordinal=1, stage=Stage.READY)
     assert sent_away(plan(bad, workload(2), *two)) == ["web-0-0", "web-1-0"]
@@ -140,7 +140,6 @@ def test_a_taint_sends_away_what_does_not_tolerate_it_within_budgets() -> None:
 
 
 def test_a_toleration_for_a_while_ends_in_time() -> None:
-    """[G4]"""
     bad = tainted()
     while_ = Toleration("ill", TolerationOperator.EXISTS, toleration_seconds=30)
     work = workload(1), tolerant(replica(), while_)

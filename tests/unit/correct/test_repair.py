@@ -176,7 +176,7 @@ def test_a_node_concerns_its_replicas_only_when_its_life_changes() -> None:
 
 
 def test_reserved_places_past_their_deadline_come_back_on_the_real_authority() -> None:
-    """The scheduler reserved and died. [INV12, F7, I3, C7.2]"""
+    """The scheduler reserved and died. [INV12, F7, I3]"""
     rig = Rig()
     rig.plane.tenant()
     machine = rig.plane.node("node-a")

@@ -31,7 +31,6 @@ def test_completions_are_stated_or_as_many_as_replicas(stated: int | None, expec
 def test_a_job_is_over_when_a_condition_says_so(
     conditions: tuple[Condition, ...], over: bool
 ) -> None:
-    """[A7]"""
     spec = WorkloadSpec(template=template(), type=WorkloadType.JOB)
     status = WorkloadStatus(conditions=conditions)
     job = Workload(ObjectMeta(name="x", namespace="acme"), spec=spec, status=status)

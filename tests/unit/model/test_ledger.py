@@ -206,5 +206,5 @@ def test_use_is_kept_apart_by_class() -> None:
     ],
 )
 def test_a_ledger_comes_back_from_the_store_as_it_went_in(ledger: msgspec.Struct) -> None:
-    """An allowance of zero is not taken for none. [A4]"""
+    """An allowance of zero is not taken for none."""
     assert msgspec.json.decode(msgspec.json.encode(ledger), type=type(ledger)) == ledger

@@ -16,7 +16,7 @@ from holdfast.observe.work_queue import BACKOFF_MAX_MS, BACKOFF_MIN_MS, FairWork
 
 
 def test_keys_come_in_the_order_in_which_they_became_due() -> None:
-    """[E6, V5]"""
+    """[E6]"""
     queue: WorkQueue[str] = WorkQueue(random.Random(1))
     for key, at_ms in (("c", 30), ("a", 10), ("b", 10), ("a", 5), ("c", 40)):
         queue.add(key, at_ms)

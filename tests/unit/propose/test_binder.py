@@ -196,7 +196,7 @@ def test_a_refusal_about_a_node_leads_to_the_next_one_at_once(reason: Reason) ->
 
 
 def test_the_third_conflict_in_a_row_leads_to_a_pause_and_a_reason() -> None:
-    """[E3, E5, F9]"""
+    """[E3, E5, F9, C7.2]"""
     rig = started(nodes=5)
     rig.verdicts = [refusal(Reason.NODE_FULL, "it is full")] * 3
     rig.replica()
@@ -209,7 +209,7 @@ def test_the_third_conflict_in_a_row_leads_to_a_pause_and_a_reason() -> None:
 
 
 def test_the_only_node_is_tried_again_when_it_was_avoided_for_long_enough() -> None:
-    """No event announces the end of that, so a pause does. [V2]"""
+    """No event announces the end of that, so a pause does. [V2, C7.2]"""
     rig = started(nodes=1)
     rig.verdicts = [refusal(Reason.NODE_FULL)]
     rig.replica()

@@ -61,7 +61,6 @@ def test_an_empty_entry_alone_means_to_forget_all_owners() -> None:
 
 
 def test_entries_come_back_unchanged_as_the_very_same() -> None:
-    """[C2]"""
     live = Live()
     live.apply("a", workload(replicas=2))
     live.update("b", workload(replicas=3))

@@ -81,7 +81,7 @@ def test_a_drain_ends_when_the_operator_ends_it() -> None:
 
 def test_a_taint_sends_away_what_does_not_tolerate_it_any_more() -> None:
     """By the taints of this moment and the servers' clock, whatever the controller has seen.
-    [G4, C6.7]"""
+    [C6.7]"""
     it = Furnished()
     lasting = Toleration(
         "ill",

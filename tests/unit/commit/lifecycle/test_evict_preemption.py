@@ -280,7 +280,7 @@ def test_two_preemptions_on_one_node_do_not_promise_the_same_place_twice() -> No
 
 
 def test_what_is_taken_back_already_is_not_taken_again_by_another_controller() -> None:
-    """A reclaim and a preemption at the same moment leave a borrower its nominal share. [G4, G3]"""
+    """A reclaim and a preemption at the same moment leave a borrower its nominal share. [G4, G1]"""
     it = Furnished(cpus=6)
     for tenant in ("acme", "globex"):
         it.plane.quota(tenant, cohort="pool", hard={"cpu": "3"}, borrowing={"cpu": "3"})

@@ -162,7 +162,6 @@ def test_the_members_of_two_gangs_are_not_bound_by_one_request() -> None:
 
 
 def test_each_member_has_ports_of_its_own_that_the_record_names() -> None:
-    """[A3, G5]"""
     ring = Ring(template=template(ports=(Port(name="rdzv"), Port(name="http", port=0))))
     members = ring.formed()
     found = [claim.ports for claim in ring.record.status.claims]
@@ -176,7 +175,6 @@ def test_each_member_has_ports_of_its_own_that_the_record_names() -> None:
 
 
 def test_the_pieces_of_a_job_learn_of_each_other_only_if_it_is_indexed() -> None:
-    """[A3, G5]"""
     for indexed in (True, False):
         ring = Ring(
             type=WorkloadType.JOB, job=Job(indexed=indexed), template=template(restart="Never")

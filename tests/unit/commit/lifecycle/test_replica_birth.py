@@ -46,7 +46,7 @@ def test_a_replica_is_born_pending_and_owned_by_its_workload() -> None:
 
 
 def test_a_member_belongs_to_the_gang_that_its_workload_states() -> None:
-    """A controller of an older version knows no gangs, and no member is bound alone. [G5, A5]"""
+    """A controller of an older version knows no gangs, and no member is bound alone. [G5]"""
     it = Furnished()
     ring = it.plane.workload("ring", replicas=2, gang=Gang(min_available=2))
     born = it.yes(WORKLOADS, it.birth(ring))

@@ -166,7 +166,7 @@ def test_a_replica_that_is_being_deleted_gets_no_place() -> None:
 
 
 def test_dropping_a_reservation_sends_its_replica_back_to_the_queue() -> None:
-    """Otherwise it would wait for a place that is not held for it. [C7.2, C7.6]"""
+    """Otherwise it would wait for a place that is not held for it. [C7.6]"""
     it = Furnished()
     reserved = it.reserved()
     held = it.reservation(reserved.status.reservation)

@@ -153,7 +153,6 @@ def test_a_deleted_reservation_gives_back_what_it_holds() -> None:
 
 
 def test_a_deleted_reservation_sends_its_replica_back_to_the_queue() -> None:
-    """[C7.2]"""
     it = Furnished()
     reserved = it.reserved(after_s=60)
     it.plane.elapsed_ms += 60_000 + it.plane.settings.skew_ms

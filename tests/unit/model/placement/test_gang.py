@@ -116,7 +116,6 @@ def test_fewer_than_either_minimum_break_a_gang() -> None:
 
 
 def test_members_are_told_in_the_order_of_their_indexes() -> None:
-    """[A3]"""
     ports = ("TCP/15001", "UDP/15002")
     made = record(
         Claim("n2", "ring-10-0", "10.0.0.2", ports=ports),
@@ -133,7 +132,6 @@ def test_members_are_told_in_the_order_of_their_indexes() -> None:
 
 
 def test_ports_that_are_free_are_chosen_and_no_number_twice() -> None:
-    """[A3]"""
     key = f"TCP/{PORTS_FIRST}"
     ledger = NodeLedger(gate=NodeGate(uid="n"), ports={key: "other"})
     twice = Template(ports=(Port(name="a"), Port(name="b"), Port(name="c", port=80)))

@@ -46,7 +46,6 @@ def test_a_stay_ends_at_once_later_or_never(
     bound_s: int,
     ends_s: int | str | None,
 ) -> None:
-    """[G4]"""
     found = stay_ends(taints, tolerations, AT + timedelta(seconds=bound_s))
     if found is None or found.at is None:
         assert ends_s == (None if found is None else "at once")
