@@ -154,7 +154,7 @@ class World:
         self.restart()
 
     def restart(self) -> None:
-        """The process begins anew, with a fresh list, and answers to the old one are lost."""
+        """The process starts again, with a fresh list, and answers to the old one are lost."""
         self.late += [it for _, it in self.waiting if not isinstance(it, Get)]
         self.waiting.clear()
         self._seen, self._revision = dict(self.authority.objects), self.authority.revision

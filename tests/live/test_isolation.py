@@ -125,7 +125,7 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 
 def test_a_tenant_s_process_reaches_nothing_that_is_not_its_own(place: Path) -> None:
     """Neither the node's files and keys nor another tenant's files, secrets, variables, processes
-    and sockets, and it is nobody who could.
+    and sockets, and no other user could.
     """
 
     async def story() -> None:

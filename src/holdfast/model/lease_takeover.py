@@ -43,7 +43,7 @@ class LeaseObserver:
     def may_take(self, spec: LeaseSpec | None, now_ms: int, *, inherits: bool = False) -> bool:
         """Whether the lease as just read may be taken.
 
-        It may if nobody holds it, or nobody renewed it for its whole duration since this observer
+        It may if it has no holder, or was not renewed for its whole duration since this observer
         first saw it so. `inherits` says that its holder is an earlier process of the candidate,
         which needs it no more.
         """

@@ -5,9 +5,9 @@ surprise: on an old snapshot a scheduler proposes places that are taken, and a c
 what exists, and each such request costs a refused commit. Too small a bound makes a busy but
 healthy plane stand still.
 
-The setting is in `commit/context.PlaneSettings`, and the commit refuses what is older. Whoever
-takes or renews a lease reads it there, so that schedulers and controllers hold back what would be
-refused. Decisions record the one that applied.
+The setting is in `commit/context.PlaneSettings`, and the commit refuses what is older. Each
+holder of a lease reads it there when it takes or renews the lease, so that schedulers and
+controllers hold back what would be refused. Decisions record the one that applied.
 """
 
 from __future__ import annotations

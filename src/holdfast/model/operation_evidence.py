@@ -68,7 +68,7 @@ def evidence_in(request: Request, found: Object | None) -> Evidence:
     uid, number = _stated(request)
     if found is None or (uid and found.metadata.uid != uid):
         if isinstance(request, Remove):
-            # Perhaps somebody else deleted it; the sender has what it wanted either way.
+            # Perhaps another client deleted it; the sender has what it wanted either way.
             return Evidence.DONE
         return Evidence.OVERTAKEN if uid else Evidence.ABSENT
     if remembers(found, operation_id(request)):

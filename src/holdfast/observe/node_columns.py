@@ -259,7 +259,7 @@ class NodeColumns:
         self.node_log, self.load_log = ChangeLog(), ChangeLog()
 
     def copy(self) -> NodeColumns:
-        """Columns that may change while these do not. Their logs start anew."""
+        """Columns that may change while these do not. Their logs start empty."""
         made = copy.copy(self)
         for name in (*_BY_ROW, *_NUMBERED, "_spare", "devices", "facts", "ports"):
             setattr(made, name, getattr(self, name).copy())

@@ -5,7 +5,7 @@ it. One `OperationMachine` accompanies one request; its owner performs what each
 passes back the result. The rules (requirement E5):
 
 - It did not happen (Unavailable): pause, longer each time and with jitter, then send again, or give
-  up where the owner decides anew. What the server asks for (Retry-After) is respected.
+  up where the owner decides again. What the server asks for (Retry-After) is respected.
 - It may have happened (OutcomeUnknown): never send again before having *looked*: read the object
   and see whether it remembers the operation (`model/operation_evidence.py`). Only when it does not,
   the same request is sent again under the same id, so that all copies together take effect at most

@@ -12,7 +12,7 @@ plans with `propose/plans.py`. Requirements E5 and F6 hold for each operation
 A plan is kept in memory only. Each step makes its requests from the snapshot, and none for what is
 shown there as done; so a process that restarts makes the plan again and continues where the store
 is. If an operation of a step fails, the others are still followed to their outcome, the plan ends
-with the reason, and its owner decides anew. What was reserved for it has a deadline of its own.
+with the reason, and its owner decides again. What was reserved for it has a deadline of its own.
 
 The owner calls `due` after each answer, change and pause, sends what it returns, and passes the
 answers back.
@@ -85,7 +85,7 @@ AwaitedEvidence = AwaitReleased | AwaitReady | AwaitShown
 def progress_of(awaited: AwaitedEvidence, snapshot: Snapshot) -> AwaitProgress:
     """How far a snapshot shows it.
 
-    Whoever awaits a replica has seen it before, and no snapshot goes back: a replica that is
+    A plan that awaits a replica has seen it before, and no snapshot goes back: a replica that is
     missing is deleted, which the commit allows only after its release.
     """
     if isinstance(awaited, AwaitShown):

@@ -44,7 +44,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, gc=False):
 
 
 # For people and programs at a client: a server that lost an answer is probably in trouble, so the
-# look comes after a pause, and whoever waits wants the request repeated rather than an error.
+# look comes after a pause, and a waiting caller wants the request repeated rather than an error.
 DEFAULT_POLICY = RetryPolicy()
 # A request that waits for the budget checks no more often than this.
 HELD_BACK_MS = 100

@@ -4,8 +4,8 @@
 work; a disk that hangs delays only the audit writer, and another server writes instead.
 
 A full disk loses nothing either: the store has who did what, committed with each change, and its
-history is not compacted before it is written to the audit. Only when so many bytes wait that the
-store itself would suffer are changes refused (`refusal`), or, if the operator has chosen so, is the
+history is not compacted before it is written to the audit. Only when the bytes that wait would
+harm the store itself are changes refused (`refusal`), or, if the operator has chosen so, is the
 rest dropped and the gap recorded.
 """
 

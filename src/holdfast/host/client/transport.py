@@ -184,7 +184,7 @@ class Transport:
         """Return a good answer with an endless body, and its server. Raises what was refused.
 
         With `any_server` the next one is tried where one does not answer, as in `send`; a component
-        rather decides anew.
+        rather decides again.
         """
         for left in reversed(range(len(self._servers))):
             server = self.server

@@ -57,7 +57,7 @@ AGING_EVERY = 16
 # One turn in this many goes to the tenant of the lane whose last turn of this kind is longest ago.
 ROTATION_EVERY = 8
 _GOLDEN, _WHOLE = 0x9E3779B1, 0xFFFFFFFF
-# Of so many tenants; after a turn a tenant goes to the end of its lane.
+# Of this many tenants; after a turn a tenant goes to the end of its lane.
 ROTATION_LOOKED_AT = 32
 # How often the order of tenants is computed again: what they remember fades with time.
 REORDER_MS = 1_000
