@@ -9,7 +9,7 @@ from tests.sim.scenarios.storm_bugs import LEASES_NOT_FIRST
 QUARTER, USUAL, SLOW_STORE = "overload-quarter", "overload", "overload-slow-store"
 GROWTH = "holdfast.sim.scenarios.overload_speeds:GROWTH"
 GREEDY = "holdfast.sim.scenarios.overload_speeds:GREEDY_TENANT"
-GATE = "holdfast.commit.flow.flow_control:"
+FLOW = "holdfast.commit.flow.flow_control:"
 LIMIT = "holdfast.commit.flow.concurrency_limit:ConcurrencyLimit."
 
 # What every server had before anything was measured.
@@ -45,26 +45,26 @@ BUGS: tuple[Bug, ...] = (
         QUARTER,
         "overload.goodput",
         "refused callers may come back at once",
-        rewrite(GATE + "FlowController._retry_after_s", "return 1 + int(", "return int(0 * "),
+        rewrite(FLOW + "FlowController._retry_after_s", "return 1 + int(", "return int(0 * "),
     ),
     bug(
         QUARTER,
         "overload.refusals",
         "requests that will be refused wait as long as the others",
-        swap(GATE + "CALM_AFTER_MS", 0),
+        swap(FLOW + "CALM_AFTER_MS", 0),
         swap("holdfast.commit.flow.concurrency_limit:CALM_FACTOR", 10),
     ),
     bug(
         USUAL,
         "overload.stalled",
         "reads and writes share one flow controller",
-        swap("holdfast.commit.flow.seats:FlowControllers.of", lambda gates, _errand: gates.writes),
+        swap("holdfast.commit.flow.seats:FlowControllers.of", lambda own, _errand: own.writes),
     ),
     _bug(
         GREEDY,
         "overload.fair",
         "turns count only requests that have waited, and pauses save up few turns",
-        swap(GATE + "FlowController.charge", lambda *_: None),
+        swap(FLOW + "FlowController.charge", lambda *_: None),
         swap("holdfast.commit.flow.fair_queues:CREDIT", 8),
     ),
 )

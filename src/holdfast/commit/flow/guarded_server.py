@@ -21,7 +21,7 @@ from holdfast.model.machine import Answer, AnyMachine, Asked, Effects, Stimulus,
 from holdfast.model.time import Instant
 
 # A request has waited too long; and the event loop has turned.
-WAKE, TURN = "gates", "gates/turn"
+WAKE, TURN = "flow", "flow/turn"
 
 
 class GuardedServer:

@@ -67,13 +67,13 @@ class FlowControlSettings(msgspec.Struct, frozen=True):
     is_measured: bool = True
 
 
-DEFAULT_GATES = FlowControlSettings()
+DEFAULT_FLOW_CONTROL = FlowControlSettings()
 
 
 class FlowControllers:
     """Both flow controllers of one server."""
 
-    def __init__(self, rng: Rng, settings: FlowControlSettings = DEFAULT_GATES) -> None:
+    def __init__(self, rng: Rng, settings: FlowControlSettings = DEFAULT_FLOW_CONTROL) -> None:
         def controller(table: Table, name: str) -> FlowController:
             most = table[RequestClass.TENANT].most
             return FlowController(

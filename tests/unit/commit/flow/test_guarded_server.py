@@ -10,7 +10,7 @@ from holdfast.commit.flow.flow_control import Seats
 from holdfast.commit.flow.guarded_server import TURN, WAKE, GuardedServer
 from holdfast.commit.flow.overload import Overloaded
 from holdfast.commit.flow.request_classes import RequestClass
-from holdfast.commit.flow.seats import DEFAULT_GATES, FlowControllers, FlowControlSettings
+from holdfast.commit.flow.seats import DEFAULT_FLOW_CONTROL, FlowControllers, FlowControlSettings
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.heartbeat import Renew
@@ -70,11 +70,11 @@ def test_what_finds_a_seat_reaches_the_machine_and_what_does_not_waits_for_an_an
 def test_a_turn_is_requested_once_and_both_flow_controllers_observe_it() -> None:
     """What leases wait for is measured, and seats follow it."""
     slow = Slow()
-    gates = FlowControllers(random.Random(1))
-    guarded = GuardedServer(slow, gates)
+    controllers = FlowControllers(random.Random(1))
+    guarded = GuardedServer(slow, controllers)
     for call in range(1_000):
         guarded.step(create(call), at(0))
-    before = [gate.limit.scale for gate in gates.all if gate.limit is not None]
+    before = [it.limit.scale for it in controllers.all if it.limit is not None]
     for turn in range(9):
         # Several answers ask for one turn.
         first, second = slow.taken[2 * turn : 2 * turn + 2]
@@ -84,7 +84,7 @@ def test_a_turn_is_requested_once_and_both_flow_controllers_observe_it() -> None
         ]
         assert asked.count(Wake(TURN, 25 * turn)) == 1
         guarded.step(Woken(TURN), at(25 * turn + 20))
-    after = [gate.limit.scale for gate in gates.all if gate.limit is not None]
+    after = [it.limit.scale for it in controllers.all if it.limit is not None]
     assert len(before) == len(after) == 2
     assert after[0] < 1
     assert before[1] >= after[1]
@@ -117,7 +117,7 @@ def test_more_than_may_wait_are_answered_at_once() -> None:
 def test_lifelines_pass_while_everything_else_waits() -> None:
     """Work lives by renewals, so they have seats of their own. [E6]"""
     slow = Slow()
-    guarded = GuardedServer(slow, FlowControllers(random.Random(1), DEFAULT_GATES))
+    guarded = GuardedServer(slow, FlowControllers(random.Random(1), DEFAULT_FLOW_CONTROL))
     for call in range(2_000):
         guarded.step(create(call), at(0))
     guarded.step(Asked(9_999, who.agent("n1"), Renew("n1", "u", 1)), at(0))
@@ -125,7 +125,7 @@ def test_lifelines_pass_while_everything_else_waits() -> None:
 
 
 def test_whatever_is_no_request_goes_straight_through() -> None:
-    """Gates are before requests only."""
+    """Flow controllers are before requests only."""
     guarded = GuardedServer(Slow(), FlowControllers(random.Random(1), TIGHT))
     assert guarded.step(Started({}), at(0)) == []
     assert list(guarded.step(Woken("7"), at(0))) == [Answer(7, "done")]

@@ -33,15 +33,15 @@ def count(admission: RequestAdmission, metrics: Metrics) -> None:
         metrics.gauges(name, text, ("gate", "class"), partial(_class_loads, admission, read))
     metrics.gauges(
         "request_limit_scale",
-        "How many times the seats of the table a gate has, as measured.",
+        "How many times the seats of the table a flow controller has, as measured.",
         ("gate",),
         partial(_limits, admission, lambda it: it.scale),
     )
     metrics.gauges(
         "request_patience_seconds",
-        "How long people wait at a gate while others are refused, as measured.",
+        "How long people wait for a seat while others are refused, as measured.",
         ("gate",),
-        lambda: (((it.name,), it.patience_ms / 1_000) for it in admission.gates.all),
+        lambda: (((it.name,), it.patience_ms / 1_000) for it in admission.controllers.all),
     )
     metrics.gauges(
         "request_turn_seconds",
@@ -87,17 +87,17 @@ def _class_loads(
     admission: RequestAdmission, read: Callable[[ClassLoad], float]
 ) -> Iterator[tuple[Labels, float]]:
     admission.settle()
-    for gate in admission.gates.all:
-        for it, load in gate.class_loads(admission.now_ms()).items():
-            yield (gate.name, it.label), read(load)
+    for controller in admission.controllers.all:
+        for it, load in controller.class_loads(admission.now_ms()).items():
+            yield (controller.name, it.label), read(load)
 
 
 def _limits(
     admission: RequestAdmission, read: Callable[[ConcurrencyLimit], float]
 ) -> Iterator[tuple[Labels, float]]:
-    for gate in admission.gates.all:
-        if gate.limit is not None:
-            yield (gate.name,), read(gate.limit)
+    for controller in admission.controllers.all:
+        if controller.limit is not None:
+            yield (controller.name,), read(controller.limit)
 
 
 def _open(caps: Callable[[], Caps]) -> Iterator[tuple[Labels, float]]:
@@ -106,10 +106,10 @@ def _open(caps: Callable[[], Caps]) -> Iterator[tuple[Labels, float]]:
 
 
 def _refusals(admission: RequestAdmission) -> Iterator[tuple[Labels, float]]:
-    for gate in admission.gates.all:
-        for it, load in gate.class_loads(admission.now_ms()).items():
+    for controller in admission.controllers.all:
+        for it, load in controller.class_loads(admission.now_ms()).items():
             for why, number in load.refused.items():
-                yield (gate.name, it.label, why.value), number
+                yield (controller.name, it.label, why.value), number
     yield ("rates", "all", RejectionReason.RATE_EXCEEDED.value), admission.rates.refused
     yield ("watches", "all", RejectionReason.TOO_MANY_WATCHES.value), admission.watches.refused
     yield (
@@ -121,8 +121,8 @@ def _refusals(admission: RequestAdmission) -> Iterator[tuple[Labels, float]]:
 
 def _retries(admission: RequestAdmission) -> Iterator[tuple[Labels, float]]:
     found: dict[Labels, float] = {}
-    for gate in admission.gates.all:
-        for (it, tenant), tally in gate.tenants.items():
+    for controller in admission.controllers.all:
+        for (it, tenant), tally in controller.tenants.items():
             if tally.retried:
                 labels = (it.label, tenant)
                 found[labels] = found.get(labels, 0) + tally.retried
@@ -131,8 +131,8 @@ def _retries(admission: RequestAdmission) -> Iterator[tuple[Labels, float]]:
 
 def _outcomes(admission: RequestAdmission) -> Iterator[tuple[Labels, float]]:
     found: dict[Labels, float] = {}
-    for gate in admission.gates.all:
-        for (it, tenant), tally in gate.tenants.items():
+    for controller in admission.controllers.all:
+        for (it, tenant), tally in controller.tenants.items():
             for outcome, number in (("begun", tally.begun), ("refused", tally.refused)):
                 labels = (it.label, tenant, outcome)
                 found[labels] = found.get(labels, 0) + number

@@ -64,8 +64,8 @@ class ArrivalTicket:
 class LoadShedder:
     """See the module's docstring. One for all connections of a server."""
 
-    def __init__(self, gates: FlowControllers) -> None:
-        self._gates = gates
+    def __init__(self, controllers: FlowControllers) -> None:
+        self._controllers = controllers
         self._coming: dict[str, ArrivingRequests] = {}
         self._answers: dict[tuple[str, int], bytes] = {}
         self._held: deque[tuple[float, DelayedConnection, bytes]] = deque()
@@ -78,11 +78,13 @@ class LoadShedder:
         errand = _WORDS.get(data[:4])
         if errand is None or not is_whole(data):
             return None
-        gate = self._gates.of(errand)
-        coming = self._coming.setdefault(gate.name, ArrivingRequests())
-        if not gate.is_crowded(flow, coming):
+        controller = self._controllers.of(errand)
+        coming = self._coming.setdefault(controller.name, ArrivingRequests())
+        if not controller.is_crowded(flow, coming):
             return ArrivalTicket(coming, flow)
-        return self._refusal_bytes(flow, gate.refuse_early(flow, int(time.monotonic() * 1_000)))
+        return self._refusal_bytes(
+            flow, controller.refuse_early(flow, int(time.monotonic() * 1_000))
+        )
 
     def _refusal_bytes(self, flow: Flow, retry_after_s: int) -> bytes:
         """The response, cached by tenant: composing it each time costs more than sending it."""
@@ -102,7 +104,7 @@ class LoadShedder:
         loop = asyncio.get_running_loop()
         # As long as a queued request may wait. Delayed answers are sent in order, even if that
         # time has become shorter meanwhile.
-        due = loop.time() + self._gates.patience_ms / 1_000
+        due = loop.time() + self._controllers.patience_ms / 1_000
         self._held.append((due, connection, data))
         if self._timer is None:
             self._timer = loop.call_at(due, self._answer)

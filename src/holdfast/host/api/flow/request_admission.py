@@ -111,12 +111,12 @@ _PEOPLE = (RequestClass.TENANT, RequestClass.BACKGROUND)
 class RequestAdmission:
     """See the module's docstring. One for each server."""
 
-    def __init__(self, hub: WatchHub, gates: FlowControllers | None = None) -> None:
+    def __init__(self, hub: WatchHub, controllers: FlowControllers | None = None) -> None:
         self._hub, self._rng = hub, random.Random()
-        self.gates = gates if gates is not None else FlowControllers(self._rng)
+        self.controllers = controllers if controllers is not None else FlowControllers(self._rng)
         self.watches, self.connections = Caps(), Caps()
         self.bytes_held = BytesHeld()
-        self._load_shedder = LoadShedder(self.gates)
+        self._load_shedder = LoadShedder(self.controllers)
         self.rates = TenantRates(hub)
         # By the row of the table, which lives as long as the process.
         self._errands = {id(route): errand_of(route) for route in table()}
@@ -134,9 +134,9 @@ class RequestAdmission:
         """Answer a request once it has a seat. Raises Overloaded."""
         if not call.request.content.is_eof():
             return await self._serve_large(call)
-        gate, entry = self._arrive(call)
+        controller, entry = self._arrive(call)
         if entry.state is not RequestState.BEGUN:
-            await self._wait(call, gate, entry)
+            await self._wait(call, controller, entry)
         call.seat, call.admission = entry, self
         try:
             response = await call.route.handler(call)
@@ -145,7 +145,7 @@ class RequestAdmission:
             return response
         finally:
             if call.seat is not None:
-                self._leave(gate, call.seat)
+                self._leave(controller, call.seat)
 
     def _charge_written(self, call: Call, flow: Flow) -> None:
         """Charge a write with what it sends, or with the whole object if that is larger."""
@@ -179,10 +179,10 @@ class RequestAdmission:
         if is_watch and not self.watches.take(flow):
             raise overload_error(flow, RejectionReason.TOO_MANY_WATCHES, self._later_s())
         try:
-            gate, entry = self._arrive(call, is_patient=True)
+            controller, entry = self._arrive(call, is_patient=True)
             if entry.state is not RequestState.BEGUN:
-                await self._wait(call, gate, entry)
-            self._leave(gate, entry)
+                await self._wait(call, controller, entry)
+            self._leave(controller, entry)
             return await serve(call)
         finally:
             if is_watch:
@@ -196,17 +196,17 @@ class RequestAdmission:
         entry = call.seat
         if entry is None:
             return
-        flow, gate = entry.flow, self.gates.of(errand_of(call.route))
+        flow, controller = entry.flow, self.controllers.of(errand_of(call.route))
         if flow.request_class not in _PEOPLE:
-            gate.charge(flow, cost)
+            controller.charge(flow, cost)
             return
         now_ms = self.now_ms()
         self.rates.charge(flow.tenant, cost, now_ms)
         call.seat = None
-        self._leave(gate, entry)
-        again = gate.enter(flow, now_ms, cost=cost)
+        self._leave(controller, entry)
+        again = controller.enter(flow, now_ms, cost=cost)
         if again.state is not RequestState.BEGUN:
-            await self._wait(call, gate, again)
+            await self._wait(call, controller, again)
         call.seat = again
 
     def _arrive(
@@ -228,10 +228,10 @@ class RequestAdmission:
             self._demand_rate(flow, now_ms)
             if errand is RequestPurpose.WRITE and route.verb in _WRITING_VERBS:
                 self._demand_write_rate(flow, now_ms)
-        gate = self.gates.of(errand)
+        controller = self.controllers.of(errand)
         if ATTEMPT_HEADER in call.request.headers:
-            gate.count_retry(flow)
-        return gate, gate.enter(flow, now_ms, cost=cost, is_patient=is_patient)
+            controller.count_retry(flow)
+        return controller, controller.enter(flow, now_ms, cost=cost, is_patient=is_patient)
 
     def _count_connection(self, connection: Connection, call: Call) -> None:
         """Count a connection for the sender of its first request. Raises Overloaded."""
@@ -240,7 +240,7 @@ class RequestAdmission:
             raise overload_error(flow, RejectionReason.TOO_MANY_CONNECTIONS, self._later_s())
         connection.when_lost = partial(self.connections.give_back, flow)
 
-    async def _wait(self, call: Call, gate: FlowController, entry: QueuedRequest) -> None:
+    async def _wait(self, call: Call, controller: FlowController, entry: QueuedRequest) -> None:
         """Wait for a seat. Raises Overloaded if the request is refused instead."""
         if entry.state is RequestState.WAITING:
             turn = entry.about = asyncio.get_running_loop().create_future()
@@ -251,8 +251,8 @@ class RequestAdmission:
                 await turn
             except asyncio.CancelledError:
                 # The client has left. The request may have got its seat at the same moment.
-                if not gate.withdraw(entry) and entry.error is None:
-                    self._leave(gate, entry)
+                if not controller.withdraw(entry) and entry.error is None:
+                    self._leave(controller, entry)
                 raise
         if entry.error is not None:
             self._shed_from_now_on(call, entry.flow)
@@ -272,9 +272,9 @@ class RequestAdmission:
             of_all = classify(call.identity, RequestPurpose.READ)
             connection.load_shedder = (self._load_shedder, of_all)
 
-    def _leave(self, gate: FlowController, entry: QueuedRequest) -> None:
-        self._left.append((gate, entry, self.now_ms()))
-        if gate.waiting or len(self._left) >= LEFT_MAX:
+    def _leave(self, controller: FlowController, entry: QueuedRequest) -> None:
+        self._left.append((controller, entry, self.now_ms()))
+        if controller.waiting or len(self._left) >= LEFT_MAX:
             self._soon()
 
     def _soon(self) -> None:
@@ -285,34 +285,34 @@ class RequestAdmission:
     def _turned(self) -> None:
         """The event loop has made one turn. Its duration is how long lease renewals wait."""
         if self._turning_ms is not None:
-            self.gates.observe_turn(self.now_ms() - self._turning_ms)
+            self.controllers.observe_turn(self.now_ms() - self._turning_ms)
             self._turning_ms = None
         self._turn()
 
     def _turn(self) -> None:
         """Return free seats, and give them to waiting requests."""
         self.settle()
-        for gate in self.gates.all:
-            if gate.waiting:
-                self._decide(gate, self.now_ms())
+        for controller in self.controllers.all:
+            if controller.waiting:
+                self._decide(controller, self.now_ms())
 
     def settle(self) -> None:
         """Return the collected seats; the next turn decides which requests get them."""
         left, self._left = self._left, []
-        for gate, entry, at_ms in left:
-            gate.leave(entry, at_ms)
+        for controller, entry, at_ms in left:
+            controller.leave(entry, at_ms)
 
-    def _decide(self, gate: FlowController, now_ms: int) -> None:
-        for entry in gate.turn(now_ms):
+    def _decide(self, controller: FlowController, now_ms: int) -> None:
+        for entry in controller.turn(now_ms):
             if not entry.about.done():
                 entry.about.set_result(None)
-        if gate.waiting:
+        if controller.waiting:
             self._watch_time(now_ms)
 
     def _watch_time(self, now_ms: int) -> None:
         """Set a timer for the next wait that ends, in case no request finishes before."""
         if self._timer is None:
-            firsts = [gate.next_ms for gate in self.gates.all]
+            firsts = [controller.next_ms for controller in self.controllers.all]
             at_ms = min((it for it in firsts if it is not None), default=now_ms)
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(max(1, at_ms - now_ms) / _MS, self._time_out)

@@ -35,12 +35,12 @@ class From:
         return (self._address, 4711)
 
 
-def demanded(gate: AnonymousLimits, address: str, times: int) -> int:
+def demanded(limits: AnonymousLimits, address: str, times: int) -> int:
     """How many of this number of requests are let through."""
     allowed = 0
     for _ in range(times):
         try:
-            gate.demand(From(address))  # type: ignore[arg-type]
+            limits.demand(From(address))  # type: ignore[arg-type]
         except Overloaded:
             continue
         allowed += 1
@@ -49,19 +49,19 @@ def demanded(gate: AnonymousLimits, address: str, times: int) -> int:
 
 def test_an_address_has_its_share_and_no_more() -> None:
     """Another one is served meanwhile; those of one IPv6 network are one."""
-    gate = AnonymousLimits(FEW, Rate(100, 100))
-    assert demanded(gate, "10.0.0.1", 20) == 3
-    assert demanded(gate, "10.0.0.2", 20) == 3
-    assert demanded(gate, "2001:db8::1", 20) == 3
-    assert demanded(gate, "2001:db8::2", 20) == 0
-    assert demanded(gate, "2001:db8:0:1::1", 20) == 3
+    limits = AnonymousLimits(FEW, Rate(100, 100))
+    assert demanded(limits, "10.0.0.1", 20) == 3
+    assert demanded(limits, "10.0.0.2", 20) == 3
+    assert demanded(limits, "2001:db8::1", 20) == 3
+    assert demanded(limits, "2001:db8::2", 20) == 0
+    assert demanded(limits, "2001:db8:0:1::1", 20) == 3
 
 
 def test_all_addresses_together_have_a_share() -> None:
     """And health checks are not refused for what other clients do."""
-    gate = AnonymousLimits(FEW, Rate(1, 5))
-    assert sum(demanded(gate, f"10.0.0.{n}", 1) for n in range(20)) == 5
-    gate.demand_health(From("10.0.1.1"))  # type: ignore[arg-type]
+    limits = AnonymousLimits(FEW, Rate(1, 5))
+    assert sum(demanded(limits, f"10.0.0.{n}", 1) for n in range(20)) == 5
+    limits.demand_health(From("10.0.1.1"))  # type: ignore[arg-type]
 
 
 def test_a_client_without_credentials_is_throttled_and_a_known_one_is_served() -> None:
@@ -109,10 +109,10 @@ def test_a_wrong_token_is_refused_before_any_signature_is_looked_at(
 
     async def story() -> None:
         unused: Any = None
-        gate = JoinAdmission(server("one"), unused, MemoryStore(), unused, unused)
+        admission = JoinAdmission(server("one"), unused, MemoryStore(), unused, unused)
         for token in ("", "nonsense", "hf1.abc.def"):
             with pytest.raises(Forbidden):
-                await gate.join(None, JoinRequest("web-1", "a request", token))
+                await admission.join(None, JoinRequest("web-1", "a request", token))
         assert looked_at == []
 
     play(story())

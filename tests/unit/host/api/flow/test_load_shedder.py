@@ -32,10 +32,12 @@ POST = b"POST /apis HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
 
 def crowded(count: int = 10) -> FlowControllers:
     """Flow controllers with two requests under way and the others of acme in the queue."""
-    gates = FlowControllers(random.Random(1), FlowControlSettings(TABLE, TABLE, is_measured=False))
+    controllers = FlowControllers(
+        random.Random(1), FlowControlSettings(TABLE, TABLE, is_measured=False)
+    )
     for _ in range(count):
-        gates.writes.enter(ANN, 0)
-    return gates
+        controllers.writes.enter(ANN, 0)
+    return controllers
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_the_longest_queue_is_shed_and_others_are_let_in() -> None:
     keeper = LoadShedder(crowded())
     assert isinstance(keeper.refusal(ANN, POST), bytes)
     assert isinstance(keeper.refusal(BOB, POST), ArrivalTicket)
-    assert isinstance(keeper.refusal(ANN, GET), ArrivalTicket), "reads have a gate of their own"
+    assert isinstance(keeper.refusal(ANN, GET), ArrivalTicket), "reads have their own controller"
     assert keeper.refusal(ANN, POST[:-1]) is None
     assert keeper.refusal(ANN, b"BREW /pot HTTP/1.1\r\n\r\n") is None
 
@@ -103,12 +105,12 @@ def test_a_crowd_that_comes_at_once_is_counted_before_it_stands_in_line() -> Non
 
 def test_refusals_at_the_door_are_counted_like_others() -> None:
     """Operators see them by class, tenant and reason. [M6]"""
-    gates = crowded()
-    LoadShedder(gates).refusal(ANN, POST)
-    assert gates.writes.class_loads(0)[RequestClass.TENANT].refused == {
+    controllers = crowded()
+    LoadShedder(controllers).refusal(ANN, POST)
+    assert controllers.writes.class_loads(0)[RequestClass.TENANT].refused == {
         RejectionReason.QUEUE_FULL: 1
     }
-    assert gates.writes.tenants[RequestClass.TENANT, "acme"].refused == 1
+    assert controllers.writes.tenants[RequestClass.TENANT, "acme"].refused == 1
 
 
 class Wire(asyncio.Transport):

@@ -15,7 +15,7 @@ from holdfast.commit.flow.caps import BytesHeld, Cap, Caps
 from holdfast.commit.flow.fair_queues import QueueBounds
 from holdfast.commit.flow.flow_control import Seats
 from holdfast.commit.flow.request_classes import RequestClass, RequestPurpose
-from holdfast.commit.flow.seats import DEFAULT_GATES, FlowControllers, FlowControlSettings
+from holdfast.commit.flow.seats import DEFAULT_FLOW_CONTROL, FlowControllers, FlowControlSettings
 from holdfast.host.api.flow import flow_metrics
 from holdfast.host.api.flow.request_admission import RequestAdmission, errand_of
 from holdfast.host.api.routes import table
@@ -56,7 +56,11 @@ class Crowded:
         self.store = Stalling()
         self.rig = ApiRig(self.store)
         tight = Seats(1, 2, 2, BOUNDS, waits_ms)
-        writes = {**DEFAULT_GATES.writes, RequestClass.TENANT: tight, RequestClass.OPERATOR: tight}
+        writes = {
+            **DEFAULT_FLOW_CONTROL.writes,
+            RequestClass.TENANT: tight,
+            RequestClass.OPERATOR: tight,
+        }
         settings = FlowControlSettings(writes=writes, is_measured=False)
         self.admission = RequestAdmission(self.rig.hub, FlowControllers(random.Random(1), settings))
         self.rig.api.admission = self.admission
@@ -77,7 +81,7 @@ class Crowded:
         """Wait until this many requests run or wait, of all classes together."""
         while True:
             self.admission.settle()
-            seen = self.admission.gates.writes.class_loads(self.admission.now_ms()).values()
+            seen = self.admission.controllers.writes.class_loads(self.admission.now_ms()).values()
             found = {key: sum(getattr(it, key) for it in seen) for key in expected}
             if found == expected:
                 return
@@ -108,7 +112,7 @@ def test_what_waits_for_a_store_that_stalls_is_refused_in_time_and_well_formed()
             assert 1 <= after_s <= 16
             assert late.headers["Retry-After"] == str(after_s)
             assert late.headers["X-Holdfast-Reason"] == "TooManyRequests"
-            # Reads have a gate of their own.
+            # Reads have a flow controller of their own.
             assert (await crowded.rig.send("GET", workloads())).code == 200
             crowded.store.goes_on.set()
             assert [(await it).code for it in begun] == [201, 201]
@@ -379,7 +383,7 @@ def test_a_read_of_everything_can_wait_and_a_page_of_it_need_not(
             rig = crowded.rig
             for n in range(3):
                 assert (await rig.create(named(f"w{n}"))).code == 201
-            reads = crowded.admission.gates.reads
+            reads = crowded.admission.controllers.reads
 
             def begun(kind: RequestClass) -> int:
                 return reads.class_loads(crowded.admission.now_ms())[kind].tally.begun
@@ -413,7 +417,7 @@ def test_every_route_has_an_errand_and_only_a_few_are_lifelines() -> None:
 
 
 def test_the_metrics_tell_who_waits_and_who_was_refused() -> None:
-    """By gate, class, tenant and reason. [M6]"""
+    """By flow controller, class, tenant and reason. [M6]"""
 
     async def story() -> None:
         async with Crowded(WAITS_MS) as crowded:

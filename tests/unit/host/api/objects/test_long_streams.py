@@ -76,7 +76,10 @@ def test_a_watch_that_waits_for_a_seat_is_refused_with_an_answer() -> None:
 
     async def story(rig: ApiRig) -> None:
         admission = rig.api.admission
-        reads, flow = admission.gates.reads, classify(Identity(name="bob"), RequestPurpose.READ)
+        reads, flow = (
+            admission.controllers.reads,
+            classify(Identity(name="bob"), RequestPurpose.READ),
+        )
         running = []
         while (entry := reads.enter(flow, admission.now_ms())).state is RequestState.BEGUN:
             running.append(entry)

@@ -37,7 +37,7 @@ class Crowd:
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
-        self.gate = FlowController(TABLE, self._rng)
+        self.controller = FlowController(TABLE, self._rng)
         self.now_ms = 0
         self.waiting: list[QueuedRequest] = []
         self.begun: list[QueuedRequest] = []
@@ -53,9 +53,9 @@ class Crowd:
                 # Many may be done at once, as when a store that stalled is back.
                 for _ in range(min(len(self.begun), int(self._rng.paretovariate(1.0)))):
                     gone = self.begun.pop(self._rng.randrange(len(self.begun)))
-                    self.gate.leave(gone, self.now_ms)
+                    self.controller.leave(gone, self.now_ms)
             elif self.waiting:
-                self.gate.withdraw(self.waiting.pop(self._rng.randrange(len(self.waiting))))
+                self.controller.withdraw(self.waiting.pop(self._rng.randrange(len(self.waiting))))
             self._turn()
             self._look()
         return self.broken
@@ -64,7 +64,7 @@ class Crowd:
         kind = self._rng.choice(CLASSES)
         tenant = f"t{int(3 * self._rng.random() ** 2)}"
         flow = Flow(kind, tenant, self._rng.choice("ab"))
-        entry = self.gate.enter(flow, self.now_ms, cost=self._rng.randint(1, 5))
+        entry = self.controller.enter(flow, self.now_ms, cost=self._rng.randint(1, 5))
         self._note(entry)
         if entry.state is RequestState.WAITING:
             self.waiting.append(entry)
@@ -78,7 +78,7 @@ class Crowd:
 
     def _turn(self) -> None:
         higher: dict[RequestClass, int] = {}
-        for entry in self.gate.turn(self.now_ms):
+        for entry in self.controller.turn(self.now_ms):
             if entry not in self.waiting:
                 self.broken.append("decided twice")
                 continue
@@ -103,9 +103,9 @@ class Crowd:
         total = sum(it.flow.request_class is not RequestClass.LIFELINE for it in self.begun)
         for kind in CLASSES:
             seats, executing, waits = TABLE[kind], self._executing(kind), self._waits(kind)
-            standing = self.gate.class_loads(self.now_ms)[kind]
+            standing = self.controller.class_loads(self.now_ms)[kind]
             if (standing.executing, standing.waiting) != (executing, waits):
-                self.broken.append("the gate's own count is wrong")
+                self.broken.append("the controller's own count is wrong")
             if executing > seats.most or waits > BOUNDS.all_max:
                 self.broken.append("more than there may be")
             has_seat = executing < seats.reserved or (
@@ -214,7 +214,7 @@ def test_an_unfair_queue_is_found_out(queue: type[TenantFairQueue[QueueItem]]) -
         ("no expiry", "a request waits beyond its patience"),
         ("low first", "passed"),
         ("one a turn", "a seat is empty and a request waits for it"),
-        ("leaky seats", "the gate's own count is wrong"),
+        ("leaky seats", "the controller's own count is wrong"),
     ],
 )
 def test_a_broken_gate_is_found_out(monkeypatch: pytest.MonkeyPatch, bug: str, law: str) -> None:
