@@ -104,7 +104,7 @@ NODES = st.fixed_dictionaries(
         "phase": some([NodePhase.READY] * 4 + [NodePhase.SUSPECT, NodePhase.UNKNOWN]),
         "isolation": some([None, None, *Isolation]),
         "labels": st.dictionaries(some(["disk", "size"]), some(["ssd", "7", "12", "x"])),
-        "images": some([(), ("img:1",)]),
+        "images": some([(), ("img:1",), ("acme img:1",), ("other img:1",)]),
         "cost_per_hour": some([0, "1", "2500m"]),
         "port_share": some([None, None, PortShare(index=0, of=2), PortShare(index=1, of=2)]),
     }

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.placement import TaintEffect
+from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.tenant import TenantSpec
 from holdfast.model.placement.placement_rules import tolerates
@@ -54,15 +55,18 @@ def _cost(work: PendingWork, site: NodeState, node: Node) -> float:
     return 100 / (1 + {0: 0, "1": 1, "2500m": 2.5}[node.spec.cost_per_hour])
 
 
+def _has_image(replica: Replica, node: Node) -> bool:
+    image, status = replica.spec.template.image, node.status
+    return image in status.images or f"{replica.namespace} {image}" in status.images
+
+
 PLAIN: dict[str, Callable[[PendingWork, NodeState, Node], float]] = {
     "headroom": _headroom,
     "packing": lambda *one: 100 - _headroom(*one),
     "preference": _preference,
     "taints": _welcome,
     "scarce": lambda work, site, node: 0 if node.spec.devices else 100,
-    "image": lambda work, site, node: (
-        100 * (work.replica.spec.template.image in node.status.images)
-    ),
+    "image": lambda work, site, node: 100 * _has_image(work.replica, node),
     "cost": _cost,
     # Its own examples are in test_nearness.py.
     "locality": lambda work, site, node: pytest.fail("no work here states its data"),

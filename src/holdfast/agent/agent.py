@@ -34,9 +34,11 @@ from holdfast.agent.runtime_protocol import (
     Probed,
     Sampled,
 )
+from holdfast.agent.tenant_images import TenantImages
 from holdfast.agent.work import NodeContext, version_of
 from holdfast.model.access.identity import agent as agent_identity
 from holdfast.model.errors import HoldfastError
+from holdfast.model.fence import HeldTimes
 from holdfast.model.heartbeat import NodeUse, Renew
 from holdfast.model.kinds.node import GONE, Node
 from holdfast.model.kinds.replica import Replica
@@ -54,7 +56,7 @@ RESYNC_MS = 80_000
 ASKS_MAX = 64
 
 # The subject of a request in flight: one of these, or the uid of a replica.
-RENEW, ENTER, LOOK, HOLDS = "renew", "enter", "look", "holds"
+RENEW, ENTER, LOOK, HOLDS, IMAGES = "renew", "enter", "look", "holds", "images"
 
 
 class Agent:
@@ -77,6 +79,7 @@ class Agent:
         self._registration = Registration(node, self._identity, facts, rng)
         self._heartbeats = NodeHeartbeats(node, rng)
         self._timing = FenceTimingClaims(self._heartbeats)
+        self._images = TenantImages()
         self._life: Life | None = None
         self._node: Node | None = None
         self._is_looking = False
@@ -173,8 +176,9 @@ class Agent:
                 node = self._registration.answered(answer, now_ms)
                 if node is not None:
                     self._begin_life(node, now_ms, out)
-            case "holds":
-                self._timing.is_asking = False
+            case "holds" | "images" as about:
+                if about == HOLDS:
+                    self._timing.is_asking = False
                 for found in answer.objects if isinstance(answer, Accepted) else ():
                     if isinstance(found, Node):
                         self._see(found, now_ms)
@@ -197,6 +201,7 @@ class Agent:
         if echo is Echo.ACKNOWLEDGED:
             self._workers.servers_heard(now_ms)
             self._retime(now_ms, out)
+            self._list_images(now_ms, out)
         elif isinstance(answer, HoldfastError):
             self._workers.is_unheard = True
         if echo is Echo.OVER:
@@ -219,6 +224,20 @@ class Agent:
             self._timing.claims(holds)
             request = self._registration.again_with(self._workers.running, holds, self._node)
             out.append(self._asks.ask(request, HOLDS, now_ms))
+
+    def _list_images(self, now_ms: int, out: AgentEffects) -> None:
+        """Register again where the node's record lists other images than are here."""
+        node = self._node
+        self._registration.images = self._images.in_use(self._workers.images, now_ms)
+        if node is None or self._timing.is_asking or not self._registration.is_other_images(node):
+            return
+        record = node.status.timing
+        if record is None or not self._is_clear or not self._images.may_report(now_ms):
+            return
+        # It claims what the record has: a registration without a claim could begin an incarnation.
+        holds = HeldTimes(record.self_stop_after_ms, record.grace_ms, record.number)
+        request = self._registration.again_with(self._workers.running, holds, node)
+        out.append(self._asks.ask(request, IMAGES, now_ms))
 
     # Incarnations --------------------------------------------------------------------------------
 
@@ -291,6 +310,7 @@ class Agent:
             self._workers.halt_strays(self._view(now_ms), out)
             if self._workers.has_strays:
                 return
+        self._registration.images = self._images.in_use(self._workers.images, now_ms)
         request = self._registration.due(now_ms, self._workers.running)
         if request is not None:
             out.append(self._asks.ask(request, ENTER, now_ms))

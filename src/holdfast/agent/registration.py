@@ -7,6 +7,8 @@ not happen while work of the old one still runs.
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast.agent.node_facts import NodeFacts, as_seen
 from holdfast.model.fence import HeldTimes
 from holdfast.model.kinds.node import GONE, Node
@@ -38,6 +40,8 @@ class Registration:
         self._seen: Node | None = None
         self._failures = 0
         self.next_ms = 0
+        # What the agent knows of the images here besides its facts.
+        self.images: tuple[str, ...] = ()
         # Why the servers refuse the node; empty when they accept it, or have not answered.
         self.trouble = ""
 
@@ -88,15 +92,24 @@ class Registration:
         return RegisterNode(node, running, self._operation(), UNKNOWN_HOLDS)
 
     def _node(self) -> Node:
-        return self._facts.node(self._name, self._boot)
+        node = self._facts.node(self._name, self._boot)
+        images = (*node.status.images, *self.images)
+        status = msgspec.structs.replace(node.status, images=images)
+        return msgspec.structs.replace(node, status=status)
 
     def again_with(self, running: tuple[str, ...], holds: HeldTimes, seen: Node) -> RegisterNode:
-        """The registration of a continuing incarnation, with the timing that its work holds. It
-        names the version of the node that was seen last."""
-        claim = f"{holds.number}-{holds.self_stop_after_ms}-{holds.grace_ms}"
-        what = f"holds-{claim}-{seen.metadata.resource_version}-{self._process}"
+        """The registration of a continuing incarnation, with the timing that its work holds and the
+        images that are here. It names the version of the node that was seen last."""
         node = as_seen(self._node(), seen)
+        claim = f"{holds.number}-{holds.self_stop_after_ms}-{holds.grace_ms}"
+        if self.is_other_images(seen):
+            claim += "-images"
+        what = f"holds-{claim}-{seen.metadata.resource_version}-{self._process}"
         return RegisterNode(node, running, what[:OPERATION_ID_MAX], holds)
+
+    def is_other_images(self, seen: Node) -> bool:
+        """Whether the record of the node lists other images than are here."""
+        return self._node().status.images != seen.status.images
 
     def _operation(self) -> str:
         """The same for every try of one registration of an unchanged node. The return from a fence

@@ -38,6 +38,7 @@ from holdfast.model.kinds.secret import Secret
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Question, Reply, Rng
 from holdfast.model.meta import Object
+from holdfast.model.placement.placement_rules import tenant_image
 from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Move, ReportStage
@@ -118,6 +119,18 @@ class ReplicaWorkers:
     def has_strays(self) -> bool:
         """Whether something runs that must not outlive the incarnation that started it."""
         return any(work.is_active and not work.is_kept for work in self._works.values())
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The images that running work has been started from, but for directories of the node."""
+        return tuple(
+            tenant_image(work.namespace, work.replica.spec.template.image)
+            for work in self._works.values()
+            if work.replica is not None
+            and work.phase is WorkPhase.RUNNING
+            and work.replica.spec.template.image
+            and not work.replica.spec.template.image.startswith("/")
+        )
 
     def grace_held_ms(self, most_ms: int) -> int:
         """The longest grace that a shim here grants when its deadline passes; `most_ms` is the

@@ -194,7 +194,8 @@ class NodeStatus(Part, frozen=True):
     address: where its agent can be reached.
     boot_id: the boot of the machine.
     installation: the id of its agent's data directory.
-    images: the images on it, for ranking.
+    images: the images on it, for ranking; one that was pulled for a tenant follows its name and a
+        space.
     timing: the greatest fence timing that work on it may use; its fence waits for it.
     isolation: how it isolates the work of tenants; absent if its agent does not report it.
     isolation_notes: why its isolation is not stronger, and what its operator should know.

@@ -37,6 +37,11 @@ def labels_of(node: Node) -> Mapping[str, str]:
     return {**node.metadata.labels, NODE_LABEL: node.metadata.name}
 
 
+def tenant_image(tenant: str, image: str) -> str:
+    """How a node lists an image that it has for one tenant only. No reference contains a space."""
+    return f"{tenant} {image}"
+
+
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
     """Whether this toleration covers this taint, as in Kubernetes."""
     if toleration.effect is not None and toleration.effect is not taint.effect:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.model.kinds.placement import Taint
-from holdfast.model.placement.placement_rules import first_untolerated
+from holdfast.model.placement.placement_rules import first_untolerated, tenant_image
 from holdfast.observe.node_columns import Floats, Ints, Rows
 from holdfast.propose.filters.labels import all_hold
 from holdfast.propose.filters.value_tables import table_of
@@ -53,12 +53,13 @@ def cost(work: PendingWork, view: FleetSnapshot, rows: Rows, more: Ints | int) -
 
 # Image: where the image is present, work starts without waiting for it to be pulled.
 #
-# A node's status says which images it has.
+# A node's status says which images it has: for all, and those that were pulled for one tenant.
 
 
 def image(work: PendingWork, view: FleetSnapshot, rows: Rows, more: Ints | int) -> Floats:
-    """100 where the image is present, 0 where it would have to be pulled first."""
-    warm = view.columns.facts.image(work.replica.spec.template.image)
+    """100 where the image is present for this tenant, 0 where it would have to be pulled first."""
+    facts, image = view.columns.facts, work.replica.spec.template.image
+    warm = facts.image(image) | facts.image(tenant_image(work.replica.namespace, image))
     return np.where(warm[rows], 100.0, 0.0)
 
 
