@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.encoding.resource_versions import last_written
+from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import (
     Intent,
@@ -19,8 +20,10 @@ from holdfast.model.kinds.reservation import (
     ReservationPhase,
 )
 from holdfast.model.kinds.workload import Workload
+from holdfast.model.ledger import gate_of
 from holdfast.model.lifecycle import State
 from holdfast.model.placement.gang import claim_of, gang_record_name, is_of_gang
+from holdfast.model.placement.placement_rules import gate_refusal
 from holdfast.model.requests import (
     Bind,
     BindTogether,
@@ -35,7 +38,7 @@ from holdfast.model.requests import (
 )
 from holdfast.observe.operation_plan import PlanStep
 from holdfast.observe.snapshot import Snapshot
-from holdfast.propose.bind_operation import bind_of
+from holdfast.propose.bind_operation import bind_of, operation_of
 from holdfast.propose.feasibility.outcome import Proposal
 
 # Members that are bound by one transaction. etcd takes 128 compares and operations in one, and each
@@ -137,12 +140,11 @@ class GangSteps:
                 if claim.consumed or replica is None or not is_reserved:
                     continue
                 node: Node | None = snapshot.get("nodes", "", claim.node)
-                if node is None or not _takes_work(node):
+                if node is None or gate_refusal(gate_of(node)) is not None:
                     # Waiting for the node would keep the others waiting for this member.
                     found.append(self._unreserve(replica, f"node {claim.node} takes no work"))
                 else:
-                    uid = node.metadata.uid
-                    found.append(self._bind(replica, claim.node, uid, record, snapshot))
+                    found.append(self._bind(replica, node, record, snapshot))
             return found
 
         return (PlanStep("bind", requests),)
@@ -212,25 +214,19 @@ class GangSteps:
         operation = f"{self._identity}/{uid}/{number}/unreserve-gang"
         return Unreserve(target, reason, self._term, operation)
 
-    def _bind(
-        self, replica: Replica, node: str, node_uid: str, record: Reservation, snapshot: Snapshot
-    ) -> Bind:
+    def _bind(self, replica: Replica, node: Node, record: Reservation, snapshot: Snapshot) -> Bind:
         uid, number = replica.metadata.uid, replica.status.transition_number
         return Bind(
             Target(replica.namespace, replica.name, uid, number),
-            node,
-            node_uid,
+            node.name,
+            node.metadata.uid,
             self._term,
-            operation=f"{self._identity}/{uid}/{number}/bind-{node}",
+            operation=operation_of(self._identity, uid, number, node.name),
             snapshot_revision=snapshot.revision,
             snapshot_age_ms=snapshot.age_ms,
             reservation=record.name,
+            node_revision=last_written(node.metadata.resource_version),
         )
-
-
-def _takes_work(node: Node) -> bool:
-    is_open = not node.spec.cordoned and node.spec.drain is None
-    return is_open and node.status.phase is NodePhase.READY
 
 
 def _current(snapshot: Snapshot, replica: Replica, state: State) -> Replica | None:
