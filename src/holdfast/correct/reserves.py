@@ -46,7 +46,7 @@ from holdfast.model.kinds.reservation import (
     ReservationOwner,
 )
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import NodeLedger, mirror_node
+from holdfast.model.ledger import NodeLedger, gate_of, mirror_node
 from holdfast.model.lifecycle import CHARGED, Actor
 from holdfast.model.meta import Condition, ConditionStatus, with_condition
 from holdfast.model.placement.fit import (
@@ -57,6 +57,7 @@ from holdfast.model.placement.fit import (
     sums_of,
     take_allocation,
 )
+from holdfast.model.placement.placement_rules import closed_refusal
 from holdfast.model.requests import DropReservation, HoldCapacity, Request, Term, Update
 from holdfast.model.time import Instant, sooner, timestamp, wall_ms
 from holdfast.observe.cache import Key, ObjectChange
@@ -81,7 +82,7 @@ def is_useful(view: Snapshot, workload: Workload, held: Claim) -> bool:
     wanted = demand_of(workload.spec.template)
     if node is None or node.status.phase in GONE or not _is_meant(workload, node):
         return False
-    is_open = node.spec.drain is None and not node.spec.cordoned
+    is_open = closed_refusal(gate_of(node)) is None
     is_same = held.charge == wanted.amounts and held.ports == wanted.ports
     return is_open and is_same and belongs(workload, node)
 

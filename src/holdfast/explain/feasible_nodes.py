@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.commit.ledgers.charges import single_tenant_cohort
 from holdfast.explain.evidence import ReplicaFacts, StoredRecords
 from holdfast.model import keys
 from holdfast.model.allowance import quota_refusal
-from holdfast.model.charging import QUOTA_NAME, budget_of, capacity_class_of
+from holdfast.model.charging import QUOTA_NAME, budget_of, capacity_class_of, quota_cohort
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Replica
@@ -98,8 +97,7 @@ def find_feasible_nodes(facts: ReplicaFacts) -> FeasibleNodes:
 def cohort_key(stored: StoredRecords, tenant: str) -> str:
     """The key of the quota ledger that applies to a tenant."""
     quota = stored.object(Quota, tenant, QUOTA_NAME)
-    cohort = quota.spec.cohort if quota is not None else ""
-    return keys.quota_ledger(cohort or single_tenant_cohort(tenant))
+    return keys.quota_ledger(quota_cohort(quota, tenant))
 
 
 def _quota(stored: StoredRecords, replica: Replica, cohort: str) -> Refusal | None:

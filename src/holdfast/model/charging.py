@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Intent, Reservation, ReservationPhase
-from holdfast.model.kinds.tenant import CapacityClass, PriorityClass
+from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota
 from holdfast.model.ledger import Amounts, add
 from holdfast.model.lifecycle import CHARGED
 from holdfast.model.meta import Object
@@ -45,6 +45,15 @@ def hard_charge(owner: Object) -> Amounts:
 def is_recovery(owner: Object) -> bool:
     """Whether what this owner holds of a node is reserved for recovery, and so never diluted."""
     return isinstance(owner, Reservation) and owner.spec.intent is Intent.RECOVERY
+
+
+def quota_cohort(quota: Quota | None, tenant: str) -> str:
+    """The cohort in whose ledger a tenant with this Quota is charged.
+
+    A tenant without one has a cohort of its own. No real cohort can have its name, because it
+    contains a colon.
+    """
+    return quota.spec.cohort if quota is not None and quota.spec.cohort else f"tenant:{tenant}"
 
 
 def budget_of(priority_class: str) -> str:

@@ -20,7 +20,13 @@ from holdfast.model.allowance import (
     quota_refusal,
     refund_quota,
 )
-from holdfast.model.charging import QUOTA_NAME, budget_of, capacity_class_of, is_recovery
+from holdfast.model.charging import (
+    QUOTA_NAME,
+    budget_of,
+    capacity_class_of,
+    is_recovery,
+    quota_cohort,
+)
 from holdfast.model.errors import agree, suspect
 from holdfast.model.kinds.replica import Binding, Replica
 from holdfast.model.kinds.reservation import Reservation
@@ -41,23 +47,8 @@ GUARANTEED = "guaranteed"
 
 
 def cohort_of(draft: Draft, tenant: str) -> str:
-    """The cohort whose ledger a tenant is charged in. A tenant without one has a cohort of its
-    own.
-    """
-    quota = draft.object(Quota, tenant, QUOTA_NAME)
-    return (
-        single_tenant_cohort(tenant)
-        if quota is None or not quota.spec.cohort
-        else quota.spec.cohort
-    )
-
-
-def single_tenant_cohort(tenant: str) -> str:
-    """The cohort of a tenant that belongs to none.
-
-    No real cohort can have this name, because it contains a colon.
-    """
-    return f"tenant:{tenant}"
+    """The cohort whose ledger a tenant is charged in."""
+    return quota_cohort(draft.object(Quota, tenant, QUOTA_NAME), tenant)
 
 
 def capacity_class(draft: Draft, priority_class: str) -> CapacityClass:

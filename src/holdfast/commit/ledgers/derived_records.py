@@ -15,12 +15,12 @@ import msgspec
 from holdfast.commit.access.revocation import revoke_node
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
-from holdfast.commit.ledgers.charges import quarantine_refusal, single_tenant_cohort
+from holdfast.commit.ledgers.charges import quarantine_refusal
 from holdfast.commit.lifecycle.replica_birth import leave_place
 from holdfast.commit.record_encoding import Epoch, EpochFloor, encode
 from holdfast.model import keys
 from holdfast.model.access.rights import AccessLedger, is_custom, with_binding, with_role
-from holdfast.model.charging import QUOTA_NAME
+from holdfast.model.charging import QUOTA_NAME, quota_cohort
 from holdfast.model.kinds.access import Role, RoleBinding
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node
@@ -128,7 +128,7 @@ def _node(draft: Draft, node: Node, *, gone: bool) -> Refusal | None:
 
 
 def _cohort(quota: Object | None, tenant: str) -> str:
-    return (isinstance(quota, Quota) and quota.spec.cohort) or single_tenant_cohort(tenant)
+    return quota_cohort(quota if isinstance(quota, Quota) else None, tenant)
 
 
 def _quota(draft: Draft, tenant: str, old: Object | None, new: Object | None) -> Refusal | None:
@@ -176,7 +176,7 @@ def _region(draft: Draft, name: str, new: Object | None) -> None:
 
 def _tenant_gone(draft: Draft, tenant: str) -> None:
     """Delete empty ledgers. One with sums left in it would be evidence of a leak."""
-    counted, charged = keys.objects_ledger(tenant), keys.quota_ledger(single_tenant_cohort(tenant))
+    counted, charged = keys.objects_ledger(tenant), keys.quota_ledger(quota_cohort(None, tenant))
     objects = draft.ledger(ObjectsLedger, counted)
     if objects is not None and not objects.counts:
         draft.delete(counted)

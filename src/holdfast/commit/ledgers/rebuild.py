@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.ledgers.charges import GUARANTEED, single_tenant_cohort
+from holdfast.commit.ledgers.charges import GUARANTEED
 from holdfast.commit.ledgers.derived_records import UNCOUNTED
 from holdfast.commit.ledgers.ledger_sums import (
     CapacityHolding,
@@ -28,7 +28,7 @@ from holdfast.commit.ledgers.ledger_sums import (
 from holdfast.commit.record_encoding import Epoch
 from holdfast.model import keys
 from holdfast.model.access.rights import AccessLedger, ledger_of
-from holdfast.model.charging import QUOTA_NAME
+from holdfast.model.charging import QUOTA_NAME, quota_cohort
 from holdfast.model.errors import Invalid, Missing
 from holdfast.model.kinds.access import Role, RoleBinding
 from holdfast.model.kinds.lease import Lease
@@ -133,8 +133,7 @@ def _quota(contents: StoreContents, cohort: str) -> QuotaLedger:
     quotas = {it.namespace: it for it in contents.of(Quota) if it.name == QUOTA_NAME}
 
     def home(tenant: str) -> str:
-        quota = quotas.get(tenant)
-        return (quota.spec.cohort if quota is not None else "") or single_tenant_cohort(tenant)
+        return quota_cohort(quotas.get(tenant), tenant)
 
     limits = {it: limits_of(quota) for it, quota in quotas.items() if home(it) == cohort}
     charged: dict[str, list[CapacityHolding]] = {}

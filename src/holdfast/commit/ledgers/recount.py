@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from holdfast.commit.ledgers.charges import single_tenant_cohort
 from holdfast.commit.ledgers.derived_records import UNCOUNTED
 from holdfast.commit.ledgers.ledger_sums import (
     CapacityHolding,
@@ -31,7 +30,7 @@ from holdfast.commit.record_encoding import Epoch
 from holdfast.model import keys
 from holdfast.model.access.rights import AccessLedger, ledger_of
 from holdfast.model.allowance import ceiling, cohort_nominal, cohort_used
-from holdfast.model.charging import QUOTA_NAME
+from holdfast.model.charging import QUOTA_NAME, quota_cohort
 from holdfast.model.kinds.access import Role, RoleBinding
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node
@@ -239,7 +238,7 @@ def _quotas(contents: StoreContents) -> Iterator[str]:
             listed.setdefault(tenant, []).append(cohort)
     for tenant in dict.fromkeys((*quotas, *charges, *listed)):
         quota = quotas.get(tenant)
-        home = (quota.spec.cohort if quota is not None else "") or single_tenant_cohort(tenant)
+        home = quota_cohort(quota, tenant)
         limits = limits_of(quota) if quota is not None else _NO_LIMITS
         for cohort in dict.fromkeys((home, *listed.get(tenant, ()))):
             # In every other cohort the tenant must have left nothing behind.

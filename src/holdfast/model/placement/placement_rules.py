@@ -69,6 +69,11 @@ def gate_refusal(gate: NodeGate) -> Refusal | None:
         return Refusal(
             Reason.NODE_NOT_READY, f"the node is {gate.phase.value}", {"phase": gate.phase.value}
         )
+    return closed_refusal(gate)
+
+
+def closed_refusal(gate: NodeGate) -> Refusal | None:
+    """Refuses a node that its operators have closed to new work, whatever its phase."""
     if gate.draining:
         return Refusal(Reason.NODE_DRAINING, "the node is being drained")
     if gate.cordoned:

@@ -14,7 +14,6 @@ from holdfast.commit.ledgers.charges import (
     charge_tenant,
     cohort_of,
     refund_tenant,
-    single_tenant_cohort,
 )
 from holdfast.commit.record_encoding import encode
 from holdfast.model import keys
@@ -129,7 +128,7 @@ def test_a_tenant_without_a_quota_stands_alone_under_a_name_that_no_cohort_can_h
     for record in it.plane.store.range("", keys.END).records:
         group.view.learn(record.key, record)
     group.view.learn("objects/quotas/acme/default", None)
-    assert cohort_of(Draft(group), "acme") == single_tenant_cohort("acme") == "tenant:acme"
+    assert cohort_of(Draft(group), "acme") == "tenant:acme"
     it.plane.quota(cohort="both")
     fresh = CommitGroup(SeenRecords())
     for record in it.plane.store.range("", keys.END).records:

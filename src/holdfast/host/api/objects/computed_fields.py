@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
-from holdfast.commit.ledgers.charges import single_tenant_cohort
 from holdfast.commit.record_encoding import decode_or_none as record_value
 from holdfast.host.api.call import Call
 from holdfast.host.api.objects import presentation
@@ -25,6 +24,7 @@ from holdfast.host.process import clock
 from holdfast.host.server.heartbeat_times import NodeSigns, replica_use
 from holdfast.model import keys
 from holdfast.model.access.identity import acts_as
+from holdfast.model.charging import quota_cohort
 from holdfast.model.encoding.wire import encode, readable
 from holdfast.model.errors import HoldfastError
 from holdfast.model.heartbeat import ReplicaUse, SeenUse
@@ -144,7 +144,7 @@ async def with_quota_use(store: Store, quotas: Sequence[bytes]) -> list[bytes]:
 
 
 def _ledger_of(quota: Quota) -> str:
-    return keys.quota_ledger(quota.spec.cohort or single_tenant_cohort(quota.namespace))
+    return keys.quota_ledger(quota_cohort(quota, quota.namespace))
 
 
 async def _uses(store: Store, wanted: set[str]) -> dict[str, _Use]:

@@ -71,7 +71,6 @@ class MemoriesHideNothing(Checker):
             requests = fresh.reconcile(view, key, term, now).requests
             if requests:
                 what = f"{key}: a new one sends {type(requests[0]).__name__}"
-                what = f"{key}: a new one sends {type(requests[0]).__name__}"
                 self.violated("MEMORY", f"controller:{name} has forgotten {what}")
 
     def at_end(self, world: World) -> None:
