@@ -427,6 +427,46 @@ def test_a_function_is_found_under_any_name(first: str, again: str, other: str) 
     assert not found(("commit/a.py", first), ("sim/b.py", again))
 
 
+ASKED = [
+    # Two fields of one object, in any order and under any name.
+    (
+        "def f(node): return node.spec.drain is None and not node.spec.cordoned",
+        "x = [it for it in y if not it.spec.cordoned and it.spec.drain is None]",
+        "def f(a, b): return a.spec.drain is None and not b.spec.cordoned",
+    ),
+    # What another module says, and `is not` for `not ... is`.
+    (
+        "from holdfast.model.a import keeps\nif keeps(r) and not r.status.by is None: pass",
+        "from holdfast.model.a import keeps as k\nx = o.status.by is not None and k(o)",
+        "from holdfast.model.b import keeps\nif keeps(r) and not r.status.by is None: pass",
+    ),
+    # Fields that are compared with constants of the model.
+    (
+        "from holdfast.model.a import S, T\nif r.state is S.UP and r.stage in T: pass",
+        "from holdfast.model.a import S, T\nx = q.stage in T and q.state is S.UP",
+        "from holdfast.model.a import S, T\nx = q.stage in T or q.state is S.UP",
+    ),
+]
+
+
+@pytest.mark.parametrize("first, again, other", ASKED)
+def test_a_condition_is_found_inside_an_expression(first: str, again: str, other: str) -> None:
+    """A rule without a function of its own, in two rooms; a guard is not one."""
+
+    def found(*files: tuple[str, str]) -> list[tuple[str, str]]:
+        sources = [Source.parse(f"src/holdfast/{path}", text) for path, text in files]
+        return [(finding.path[13:], finding.rule) for finding in once.findings(sources)]
+
+    assert found(("commit/a.py", first), ("cli/b.py", again)) == [
+        ("commit/a.py", "condition-twice"),
+        ("cli/b.py", "condition-twice"),
+    ]
+    assert not found(("commit/a.py", first), ("cli/b.py", other))
+    assert not found(("commit/a.py", first), ("commit/b.py", again))
+    guard = "if found is None or found.metadata.uid != uid: pass"
+    assert not found(("commit/a.py", guard), ("cli/b.py", guard))
+
+
 def test_the_tree_is_searched_and_a_planted_file_found(tmp_path: Path) -> None:
     """The walk over the repository reaches src and tests."""
     for path in ("src/holdfast/commit/draft.py", "tests/unit/commit/test_draft.py"):

@@ -1,20 +1,21 @@
 """Rules and bounds that two rooms spell out, each for itself.
 
 One rule is one function, in the lowest room that needs it; so is a bound with a name. Only what is
-mechanical is found: a constant of one name and one value, and a function that does the same
-whatever it, its arguments and its variables are called. The simulator is left out: what it checks
-it must know for itself, or a wrong rule would be right for its checks as well.
+mechanical is found: a constant of one name and one value, a function that does the same whatever
+it, its arguments and its variables are called, and a condition on the same fields in any order. The
+simulator is left out: what it checks it must know for itself, or a wrong rule would be right for
+its checks as well.
 """
 
 from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from tools.tidy.finding import Finding, Source
+from tools.tidy.finding import Finding, Source, dotted
 from tools.tidy.names import used_twice
 from tools.tidy.purity import PURE_ROOMS
 
@@ -54,7 +55,10 @@ Use = tuple[str, Source, ast.AST]
 
 
 def findings(sources: Sequence[Source]) -> Iterator[Finding]:
-    """Constants and functions that stand in two rooms, and reasons that are not needed any more."""
+    """Constants, functions and conditions that stand in two rooms, and reasons that are not needed
+    any more.
+    """
+    conditions: dict[Any, list[Use]] = defaultdict(list)
     constants: dict[tuple[str, str], list[Use]] = defaultdict(list)
     functions: dict[Any, list[Use]] = defaultdict(list)
     names: dict[int, str] = {}
@@ -68,6 +72,8 @@ def findings(sources: Sequence[Source]) -> Iterator[Finding]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_trivial(node):
                 functions[_said(node)].append((room, source, node))
                 names[id(node)] = node.name
+            elif isinstance(node, ast.BoolOp) and _is_rule(node, source.meaning):
+                conditions[_asked(node, source)].append((room, source, node))
     named: dict[str, list[Use]] = {}
     for (name, _), uses in constants.items():
         is_twice = len({room for room, _, _ in uses}) > 1
@@ -75,6 +81,8 @@ def findings(sources: Sequence[Source]) -> Iterator[Finding]:
     yield from used_twice("constant-twice", named, CONSTANTS_ALLOWED)
     for uses in functions.values():
         yield from used_twice("function-twice", {names[id(uses[0][2])]: uses}, {})
+    for uses in conditions.values():
+        yield from used_twice("condition-twice", {ast.unparse(uses[0][2]): uses}, {})
 
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, ast.expr, ast.stmt]]:
@@ -138,3 +146,68 @@ def _said(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Any:
         return type(part), part
 
     return said(function.args), said(_body(function))
+
+
+def _is_rule(condition: ast.BoolOp, meaning: dict[str, str]) -> bool:
+    """Whether two parts of a condition or more are about fields of an object: `node.spec.drain`,
+    `status.stage in READY_STAGES`, or `keeps(replica)` of another module. Guards such as `found is
+    None or found.uid != uid` are idioms.
+    """
+    return sum(_is_of_fields(part, meaning) for part in condition.values) > 1
+
+
+def _is_of_fields(part: ast.expr, meaning: dict[str, str]) -> bool:
+    match part:
+        case ast.Compare(left=ast.Attribute(), comparators=[other]):
+            if dotted(other).partition(".")[0] in meaning:
+                return True
+    for node in ast.walk(part):
+        match node:
+            case ast.Attribute(value=ast.Attribute(value=ast.Name(id=name))) if name not in meaning:
+                return True
+            case ast.Call(func=ast.Name(id=name), args=[_, *_]) if name in meaning:
+                return True
+    return False
+
+
+def _asked(condition: ast.BoolOp, source: Source) -> Any:
+    """What a condition asks, whatever its variables are called and in whichever order."""
+    own = {name for statement in source.tree.body for name in _defined(statement)}
+    places: dict[str, int] = {}
+
+    def named(name: str) -> str:
+        if name in source.meaning:
+            return source.meaning[name]
+        return f"{source.path}:{name}" if name in own else ""
+
+    def asked(part: Any, number: Callable[[str], Any]) -> Any:
+        match part:
+            case ast.Name(id=name):
+                return named(name) or number(name)
+            case ast.BoolOp(op=op, values=values):
+                # First without the variables, for an order that does not depend on their names.
+                ordered = sorted(values, key=lambda it: repr(asked(it, lambda _: 0)))
+                return type(op).__name__, *(asked(it, number) for it in ordered)
+            case ast.Compare(left=left, ops=[ast.IsNot()], comparators=[other]):
+                same = ast.Compare(left, [ast.Is()], [other])
+                return "Not", asked(same, number)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return "Not", asked(operand, number)
+            case ast.AST():
+                fields = ast.iter_fields(part)
+                said = (asked(it, number) for name, it in fields if name not in _UNSAID)
+                return type(part).__name__, *said
+            case list():
+                return tuple(asked(it, number) for it in part)
+        return type(part).__name__, part
+
+    return asked(condition, lambda name: places.setdefault(name, len(places)))
+
+
+def _defined(statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement of a module defines there."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+            yield name

@@ -40,8 +40,9 @@ from holdfast.model.kinds.endpoints import Endpoint, Endpoints, list_name, list_
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import LASTING, Workload
-from holdfast.model.lifecycle import READY_STAGES, Actor, Stage, State
+from holdfast.model.lifecycle import Actor, Stage
 from holdfast.model.meta import API_VERSION, WORKLOAD_LABEL, ObjectMeta, OwnerReference
+from holdfast.model.placement.disruption import is_available
 from holdfast.model.requests import Create, Remove, ReportStage, Term, Update, target
 from holdfast.model.time import Instant
 from holdfast.model.validation.records import ENDPOINTS_MAX
@@ -178,12 +179,7 @@ class EndpointsController(Controller):
 
 
 def _is_ready(replica: Any) -> bool:
-    """Whether a replica is ready and not in deletion."""
-    if not isinstance(replica, Replica):
-        return False
-    status = replica.status
-    is_wanted = replica.metadata.deletion_timestamp is None
-    return is_wanted and status.state is State.RUNNING and status.stage in READY_STAGES
+    return isinstance(replica, Replica) and is_available(replica)
 
 
 def _belongs(known: Endpoints, workload: Workload | None) -> bool:

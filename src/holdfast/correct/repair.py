@@ -27,7 +27,7 @@ from typing import Any
 from holdfast.correct.controller import BY_NODE, Controller, ReconcilePlan, key_of, step_id
 from holdfast.correct.pacing import MonotonicWaits, held_left_ms
 from holdfast.correct.remembered import Notes, keys_of, uids_of
-from holdfast.model.installations import keeps, ran_on
+from holdfast.model.installations import awaits_adoption, is_kept_elsewhere, keeps
 from holdfast.model.kinds.node import GONE, Node, NodePhase
 from holdfast.model.kinds.replica import Binding, Replica
 from holdfast.model.kinds.reservation import Reservation
@@ -118,9 +118,9 @@ class RepairController(Controller):
         self, replica: Replica, node: Node, binding: Binding, term: Term, now: Instant
     ) -> ReconcilePlan:
         """Its node has a new incarnation; only its own installation may adopt the replica."""
-        if keeps(replica) and not ran_on(binding, node.status.installation):
+        if is_kept_elsewhere(replica, binding, node.status.installation):
             return self._kept(replica, term, now)
-        if keeps(replica) and binding.installation and replica.status.state is State.UNKNOWN:
+        if awaits_adoption(replica, binding):
             return ReconcilePlan()
         evidence = f"node {node.name} lives in incarnation {node.status.incarnation}"
         return self._ended(replica, NODE_RETURNED, evidence, term)

@@ -33,7 +33,7 @@ from holdfast.explain.evidence import ReplicaFacts, revision_of
 from holdfast.model.access.identity import agent
 from holdfast.model.fence import fence_wait_ms
 from holdfast.model.heartbeat import ZONE_SILENCE_MAX_MS
-from holdfast.model.installations import keeps, machine_of, ran_on
+from holdfast.model.installations import awaits_adoption, is_kept_elsewhere, keeps, machine_of
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import GONE, Node, NodePhase
 from holdfast.model.kinds.override import Override
@@ -224,9 +224,9 @@ def _fenced(facts: ReplicaFacts, node: Node) -> Diagnosis:
 
 def _other_life(facts: ReplicaFacts, node: Node, binding: Binding) -> Diagnosis:
     replica = facts.replica
-    if keeps(replica) and not ran_on(binding, node.status.installation):
+    if is_kept_elsewhere(replica, binding, node.status.installation):
         return _elsewhere(facts, node, binding)
-    if keeps(replica) and replica.status.state is State.UNKNOWN and binding.installation:
+    if awaits_adoption(replica, binding):
         return diagnose_return(facts, node)
     message = (
         f"node {node.name} is in incarnation {node.status.incarnation}; this replica was bound to "

@@ -32,6 +32,19 @@ def ran_on(binding: Binding, installation: str) -> bool:
     return binding.installation == installation
 
 
+def is_kept_elsewhere(replica: Replica, binding: Binding, installation: str) -> bool:
+    """Whether it keeps running somewhere that is not this installation, which has its node's name
+    now.
+    """
+    return keeps(replica) and not ran_on(binding, installation)
+
+
+def awaits_adoption(replica: Replica, binding: Binding) -> bool:
+    """Whether its own installation may still adopt it: it keeps running, and nobody says how."""
+    is_unknown = replica.status.state is State.UNKNOWN
+    return keeps(replica) and is_unknown and bool(binding.installation)
+
+
 def proves_stop(replica: Replica, incarnation: int | None, installation: str) -> bool:
     """Whether an agent with its node's name can prove that nothing of it runs.
 

@@ -29,6 +29,11 @@ def finished_condition(job: Workload) -> Condition | None:
     return None
 
 
+def is_open(job: Workload) -> bool:
+    """Whether a job may still do something: it has not finished, and nobody deletes it."""
+    return finished_condition(job) is None and job.metadata.deletion_timestamp is None
+
+
 # The runs of a cron job: each is a job of its own, named after the minute that it is for.
 #
 # controller:workload creates them, and the commit enforces the same rules. The name follows from

@@ -17,7 +17,7 @@ from holdfast.commit.ledgers.charges import cohort_of
 from holdfast.model import keys
 from holdfast.model.charging import QUOTA_NAME, budget_of
 from holdfast.model.indexes import parse
-from holdfast.model.jobs import completions, finished_condition
+from holdfast.model.jobs import completions, finished_condition, is_open
 from holdfast.model.kinds.replica import (
     Displaced,
     Replica,
@@ -235,9 +235,8 @@ def is_success_uncounted(draft: Draft, replica: Replica) -> bool:
     job = draft.object(Workload, replica.namespace, spec.workload)
     if job is None or job.metadata.uid != spec.workload_uid:
         return False
-    is_open = job.metadata.deletion_timestamp is None and finished_condition(job) is None
     is_job = job.spec.type is WorkloadType.JOB
-    return is_job and is_open and spec.ordinal not in parse(job.status.job.completed_indexes)
+    return is_job and is_open(job) and spec.ordinal not in parse(job.status.job.completed_indexes)
 
 
 def _pending_refusal(draft: Draft, replica: Replica) -> Refusal | None:

@@ -33,7 +33,7 @@ from holdfast.correct.remembered import Notes, Remembered
 from holdfast.correct.workload.replica_creation import IDENTITY
 from holdfast.model.cron import Zone, last_fire, next_fire, parse
 from holdfast.model.errors import unreachable
-from holdfast.model.jobs import cron_of, finished_condition, last_run, run_of, scheduled_at
+from holdfast.model.jobs import cron_of, finished_condition, is_open, last_run, run_of, scheduled_at
 from holdfast.model.kinds.workload import Concurrency, Cron, CronStatus, MissedRuns, Workload
 from holdfast.model.machine import Reply
 from holdfast.model.refusal import Reason, Refusal
@@ -115,7 +115,7 @@ class CronRuns:
         if stated is None:
             unreachable(f"cron job {cron.name} was admitted without a schedule")
         runs = runs_of(view, cron)
-        active = [it for it in runs if _is_active(it)]
+        active = [it for it in runs if is_open(it)]
         zone = self._zones(stated.time_zone)
         before = _begun(cron, now)
         if zone is None:
@@ -161,10 +161,6 @@ def runs_of(view: Snapshot, cron: Workload) -> list[Workload]:
 def _when(cron: Workload, run: Workload) -> datetime:
     """The scheduled time of a run; one that a user created by hand has only its creation time."""
     return scheduled_at(cron.name, run.name) or run.metadata.creation_timestamp or _EPOCH
-
-
-def _is_active(run: Workload) -> bool:
-    return finished_condition(run) is None and run.metadata.deletion_timestamp is None
 
 
 def _begun(cron: Workload, now: Instant) -> CronStatus:
