@@ -215,5 +215,6 @@ class Inventory(msgspec.Struct, frozen=True):
 AgentStimulus = (
     Stimulus | Launched | PortsOpened | NotLaunched | Exited | Probed | Sampled | Inventory
 )
-AgentEffect = Effect | Launch | Extend | Halt | RunProbe | Clear | LookAround
+RuntimeEffect = Launch | Extend | Halt | RunProbe | Clear | LookAround
+AgentEffect = Effect | RuntimeEffect
 AgentEffects = list[AgentEffect]

@@ -13,7 +13,7 @@ prefix of them. Bodies are immutable values: the simulator passes them on withou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -332,5 +332,6 @@ class Machine(Protocol[S_contra, E_co]):
         ...
 
 
-# For a shell, which runs machines of every protocol.
-AnyMachine = Machine[Any, Any]
+# A machine that needs no more than each shell performs: a scheduler, a server. One with a protocol
+# of its own names it: an agent with its runtime, the audit writer with its journal.
+PlaneMachine = Machine[Stimulus, Effect]

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.access.identity import Identity
-from holdfast.model.machine import AnyMachine, Rng, Tokens
+from holdfast.model.machine import Machine, Rng, Stimulus, Tokens
 from holdfast.sim.virtual_clock import HostClock
 from holdfast.sim.virtual_network import Path
 
@@ -35,7 +35,9 @@ class Seat(msgspec.Struct, frozen=True):
     tokens: Tokens
 
 
-Factory = Callable[[Seat], AnyMachine]
+# A world performs effects of its own beside those of a shell, such as the facts that taps state.
+SimulatedMachine = Machine[Stimulus, Any]
+Factory = Callable[[Seat], SimulatedMachine]
 
 
 class Alarm:
@@ -137,7 +139,7 @@ class Cell:
         self.factory = factory
         self.identity = identity
         self.store = store
-        self.machine: AnyMachine | None = None
+        self.machine: SimulatedMachine | None = None
         self.life = 0
         # What `Persist` wrote; it survives every crash.
         self.durable: dict[str, bytes] = {}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.model.machine import Answer, AnyMachine, Asked
+from holdfast.model.machine import Answer, Asked
 from holdfast.model.time import Instant
-from holdfast.sim.cell import Seat
+from holdfast.sim.cell import Seat, SimulatedMachine
 from holdfast.sim.world import World
 
 React = Callable[[Any, Instant], Sequence[Any] | None]
@@ -23,7 +23,7 @@ class Seen:
         self.instants: list[Instant] = []
         self.seats: list[Seat] = []
 
-    def __call__(self, seat: Seat) -> AnyMachine:
+    def __call__(self, seat: Seat) -> SimulatedMachine:
         """Act as the factory of every life."""
         self.seats.append(seat)
         return self

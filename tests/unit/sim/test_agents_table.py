@@ -20,9 +20,8 @@ from holdfast.agent.runtime_protocol import (
 )
 from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.template import ExecAction, Template
-from holdfast.model.machine import AnyMachine
 from holdfast.model.time import Instant
-from holdfast.sim.cell import Seat
+from holdfast.sim.cell import Seat, SimulatedMachine
 from holdfast.sim.plan import Fault, Prompted
 from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.process_table import DISK_FULL, OVERDUE_MS, AgentProcesses
@@ -74,7 +73,7 @@ class Bench:
 
     def received(self, kind: type[Any]) -> Any:
         """The one stimulus of a kind."""
-        machine: AnyMachine | None = self.cell.machine
+        machine: SimulatedMachine | None = self.cell.machine
         assert isinstance(machine, OrderedMachine)
         (found,) = [it for _, it in machine.received if isinstance(it, kind)]
         return found

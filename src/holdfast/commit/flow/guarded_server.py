@@ -17,7 +17,7 @@ from holdfast.commit.flow.flow_control import FlowController, QueuedRequest, Req
 from holdfast.commit.flow.request_classes import RequestPurpose, classify, purpose_of
 from holdfast.commit.flow.seats import LEFT_MAX, FlowControllers
 from holdfast.model.access.identity import Identity
-from holdfast.model.machine import Answer, AnyMachine, Asked, Effects, Stimulus, Wake, Woken
+from holdfast.model.machine import Answer, Asked, Effects, PlaneMachine, Stimulus, Wake, Woken
 from holdfast.model.time import Instant
 
 # A request has waited too long; and the event loop has turned.
@@ -31,7 +31,7 @@ class GuardedServer:
 
     def __init__(
         self,
-        machine: AnyMachine,
+        machine: PlaneMachine,
         controllers: FlowControllers,
         purpose: Callable[[Any], RequestPurpose] = purpose_of,
     ) -> None:

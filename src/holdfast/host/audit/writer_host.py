@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never, get_args
 
 from holdfast.host.audit.export import AuditExporter, ExportTarget
 from holdfast.host.audit.journal import DEFAULT_LIMITS, Journal, JournalLimits
@@ -28,7 +28,15 @@ from holdfast.host.process.shell import Performer, Shell
 from holdfast.host.server.settings import FORGET, REFUSE
 from holdfast.model import keys
 from holdfast.model.audit.audit_records import head_of
-from holdfast.model.audit.journal_protocol import Append, Appended, Cut, Prune, Ready, Resume
+from holdfast.model.audit.journal_protocol import (
+    Append,
+    Appended,
+    Cut,
+    JournalEffect,
+    Prune,
+    Ready,
+    Resume,
+)
 from holdfast.model.errors import Unavailable
 from holdfast.model.machine import Answered
 from holdfast.observe.audit_writer.audit_writer import AuditWriter
@@ -82,14 +90,20 @@ class AuditKeeper:
 
     def performers(self) -> dict[type[Any], Performer]:
         """Return the performers of the audit writer's effects."""
-        return {
-            Resume: self._resume,
-            Append: self._append,
-            Prune: lambda effect: self._in_passing(
-                lambda: self._journal.prune(effect.floor, effect.thinned)
-            ),
-            Cut: lambda effect: self._in_passing(lambda: self._journal.cut(effect.last)),
-        }
+        return dict.fromkeys(get_args(JournalEffect), self._perform)
+
+    def _perform(self, effect: JournalEffect) -> None:
+        match effect:
+            case Resume():
+                self._resume(effect)
+            case Append():
+                self._append(effect)
+            case Prune(floor=floor, thinned=thinned):
+                self._in_passing(lambda: self._journal.prune(floor, thinned))
+            case Cut(last=last):
+                self._in_passing(lambda: self._journal.cut(last))
+            case _:
+                assert_never(effect)
 
     def close(self) -> None:
         """Close the files after their queue. A disk that hangs is left behind."""

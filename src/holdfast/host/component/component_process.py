@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from holdfast.agent.runtime_protocol import AgentEffect
 from holdfast.host.client.api_client import ApiClient
 from holdfast.host.client.server_discovery import ServerDiscovery
 from holdfast.host.pki.component_credentials import CertificateRenewal
@@ -22,7 +23,7 @@ from holdfast.host.runtime.runtime import NodeRuntime
 from holdfast.host.tunnel.agent_end import AgentTunnel
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError
-from holdfast.model.machine import AnyMachine, ArchiveRecord
+from holdfast.model.machine import ArchiveRecord, Machine, Stimulus
 from holdfast.model.requests import ReleaseLease, Term
 from holdfast.observe.watch_events import SERVERS
 
@@ -68,7 +69,7 @@ class Component:
     def __init__(
         self,
         title: str,
-        machine: AnyMachine,
+        machine: Machine[Stimulus, AgentEffect],
         identity: Identity,
         api_client: ApiClient,
         *,

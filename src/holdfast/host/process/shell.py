@@ -23,7 +23,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Never, TypeVar, assert_never
 
 import msgspec
 
@@ -40,17 +40,19 @@ from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError, InvariantBroken, invariant
 from holdfast.model.machine import (
     Answer,
-    AnyMachine,
     ArchiveRecord,
     Ask,
+    Effect,
     End,
     FateOf,
     Leave,
+    Machine,
     Open,
     Persist,
     Push,
     Range,
     Started,
+    Stimulus,
     Txn,
     Unwatch,
     Wake,
@@ -155,6 +157,15 @@ TURN_S = 0.002
 Performer = Callable[[Any], None]
 
 
+# The effects of a machine beyond those of all machines, such as an agent's to its runtime.
+OwnEffect = TypeVar("OwnEffect")
+
+
+def _unperformed(effect: Never) -> Never:
+    """Report an effect without a performer. mypy finds one of all machines that is forgotten."""
+    raise InvariantBroken(f"this shell does not perform {type(effect).__name__}")
+
+
 class ShellLimits(msgspec.Struct, frozen=True):
     """How much may be in progress at once."""
 
@@ -177,7 +188,7 @@ class Shell:
 
     def __init__(
         self,
-        machine: AnyMachine,
+        machine: Machine[Stimulus, Effect | OwnEffect],
         identity: Identity,
         *,
         store: Store | None = None,
@@ -185,14 +196,16 @@ class Shell:
         peers: Peers | None = None,
         sources: Sources | None = None,
         limits: ShellLimits = DEFAULT_LIMITS,
-        performers: Mapping[type[Any], Performer] | None = None,
+        performers: Mapping[type[OwnEffect], Performer] | None = None,
     ) -> None:
         """`identity` is the machine's towards its peers, `folder` is for what it persists.
 
         `peers` are those that it may ask, `sources` those that it may watch; `performers` perform
-        the effects of this kind of machine only, and answer through `post`.
+        the effects of this kind of machine only, and answer through `post`. They come first: one
+        for an effect of all machines replaces the shell's own.
         """
-        self._machine, self._identity = machine, identity
+        self._machine: Machine[Stimulus, Any] = machine
+        self._identity = identity
         self._durable = PersistedFiles(folder) if folder is not None else None
         self._line: deque[Any] = deque()
         self._arrived = asyncio.Event()
@@ -220,23 +233,7 @@ class Shell:
             readings_max=limits.readings_max,
         )
         self._streams = ServedStreams(post=self._post, streams_max=limits.streams_max)
-        self._performers: dict[type[Any], Performer] = {
-            Answer: self._asks.answer,
-            Ask: self._calls.ask,
-            Txn: self._calls.txn,
-            Range: self._calls.range,
-            FateOf: self._calls.fate,
-            Watch: self._watches.watch,
-            Unwatch: self._watches.unwatch,
-            Open: self._readings.open,
-            Leave: self._readings.leave,
-            Push: self._streams.push,
-            End: self._streams.end,
-            Wake: self._wake,
-            # Evidence of a machine for which none is kept.
-            ArchiveRecord: lambda effect: None,
-            **(performers if performers is not None else {}),
-        }
+        self._performers: dict[type[Any], Performer] = dict(performers or {})
 
     # Start and stop ------------------------------------------------------------------------------
 
@@ -309,16 +306,66 @@ class Shell:
         self._streams.drop()
         self._line.clear()
 
-    async def _perform(self, effects: Sequence[Any]) -> None:
+    async def _perform(self, effects: Sequence[Effect]) -> None:
         """Perform the effects of one step, strictly in order."""
         for effect in effects:
             performer = self._performers.get(type(effect))
             if performer is not None:
                 performer(effect)
-            elif type(effect) is Persist:
-                await self._persist(effect)
-            else:
-                raise InvariantBroken(f"this shell does not perform {type(effect).__name__}")
+                continue
+            match effect:
+                case Answer() | Push() | End():
+                    self._reply(effect)
+                case Ask() | Txn() | Range() | FateOf():
+                    self._call(effect)
+                case Wake():
+                    self._wake(effect)
+                case Persist():
+                    await self._persist(effect)
+                case Watch() | Unwatch() | Open() | Leave():
+                    self._follow(effect)
+                case ArchiveRecord():
+                    # Evidence of a machine for which none is kept.
+                    pass
+                case _:
+                    _unperformed(effect)
+
+    def _reply(self, effect: Answer | Push | End) -> None:
+        match effect:
+            case Answer():
+                self._asks.answer(effect)
+            case Push():
+                self._streams.push(effect)
+            case End():
+                self._streams.end(effect)
+            case _:
+                assert_never(effect)
+
+    def _call(self, effect: Ask | Txn | Range | FateOf) -> None:
+        match effect:
+            case Ask():
+                self._calls.ask(effect)
+            case Txn():
+                self._calls.txn(effect)
+            case Range():
+                self._calls.range(effect)
+            case FateOf():
+                self._calls.fate(effect)
+            case _:
+                assert_never(effect)
+
+    def _follow(self, effect: Watch | Unwatch | Open | Leave) -> None:
+        match effect:
+            case Watch():
+                self._watches.watch(effect)
+            case Unwatch():
+                self._watches.unwatch(effect)
+            case Open():
+                self._readings.open(effect)
+            case Leave():
+                self._readings.leave(effect)
+            case _:
+                assert_never(effect)
 
     def _next(self) -> Any:
         """Return the next stimulus, or None when its sender has given up."""

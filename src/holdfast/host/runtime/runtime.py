@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never, get_args
 
 from holdfast.agent.runtime_protocol import (
     Attempt,
@@ -29,6 +29,7 @@ from holdfast.agent.runtime_protocol import (
     LookAround,
     NotLaunched,
     RunProbe,
+    RuntimeEffect,
 )
 from holdfast.host.process import clock
 from holdfast.host.runtime import ports as free_ports
@@ -94,14 +95,7 @@ class NodeRuntime:
     @property
     def performers(self) -> Mapping[type[Any], Callable[[Any], None]]:
         """The function for each effect that the machine's shell calls."""
-        return {
-            Launch: self._launch,
-            Extend: self._extend,
-            Halt: self._halt,
-            RunProbe: self._probe,
-            Clear: self._clear,
-            LookAround: self._look_around,
-        }
+        return dict.fromkeys(get_args(RuntimeEffect), self._perform)
 
     async def start(
         self, post: Callable[[Any], None], fail: Callable[[BaseException], None]
@@ -173,6 +167,23 @@ class NodeRuntime:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
 
     # Effects -------------------------------------------------------------------------------------
+
+    def _perform(self, effect: RuntimeEffect) -> None:
+        match effect:
+            case Launch():
+                self._launch(effect)
+            case Extend():
+                self._extend(effect)
+            case Halt():
+                self._halt(effect)
+            case RunProbe():
+                self._probe(effect)
+            case Clear():
+                self._clear(effect)
+            case LookAround():
+                self._look_around(effect)
+            case _:
+                assert_never(effect)
 
     def _launch(self, effect: Launch) -> None:
         held = HeldAttempt(effect.attempt, self._ready().boot)

@@ -60,3 +60,7 @@ class Cut(msgspec.Struct, frozen=True):
     """
 
     last: int
+
+
+# What an audit writer wants of its journal.
+JournalEffect = Resume | Append | Prune | Cut

@@ -23,7 +23,15 @@ import msgspec
 
 from holdfast.model import keys
 from holdfast.model.audit.audit_records import Gap, Head, encode, head_of
-from holdfast.model.audit.journal_protocol import Append, Appended, Cut, Prune, Ready, Resume
+from holdfast.model.audit.journal_protocol import (
+    Append,
+    Appended,
+    Cut,
+    JournalEffect,
+    Prune,
+    Ready,
+    Resume,
+)
 from holdfast.model.errors import Expired, HoldfastError, Unavailable
 from holdfast.model.machine import (
     Answered,
@@ -68,7 +76,7 @@ STANDSTILL_MS = 15_000
 IDLE_REVISIONS = 1_000
 _LOOK, _FLUSH = "look", "flush"
 
-_Effect = Effect | Resume | Append | Prune | Cut
+_Effect = Effect | JournalEffect
 
 
 class AuditWriter:

@@ -12,11 +12,10 @@ from holdfast.correct.all_controllers import all_controllers
 from holdfast.correct.controller_runner import ControllerRunner
 from holdfast.model.access.identity import Identity
 from holdfast.model.fence import FenceTiming
-from holdfast.model.machine import AnyMachine
 from holdfast.model.meta import Object
 from holdfast.model.requests import Create
 from holdfast.propose.scheduler import Scheduler
-from holdfast.sim.cell import Cell, Factory, Seat
+from holdfast.sim.cell import Cell, Factory, Seat, SimulatedMachine
 from holdfast.sim.planes.initial_objects import apply_requests
 from holdfast.sim.planes.simulated_plane import ServerFactory, SimulatedPlane, Trait
 from holdfast.sim.scenarios.scheduler_taps import Stall, tap_scheduler
@@ -111,7 +110,7 @@ def add_scheduler(
     Of one that is observed, every request and answer is a fact; `stall` as in `SchedulerTap`.
     """
 
-    def make(seat: Seat) -> AnyMachine:
+    def make(seat: Seat) -> SimulatedMachine:
         return Scheduler(name, seat.rng, **options)
 
     identity = f"system:scheduler:{name}"
@@ -170,7 +169,7 @@ def spread(
     }
 
 
-NodeTap = Callable[[str, Callable[[Seat], AnyMachine]], Factory]
+NodeTap = Callable[[str, Factory], Factory]
 
 
 def nodes(facts: Mapping[str, NodeFacts], *, tap: NodeTap = tap_component) -> Trait:
@@ -188,7 +187,7 @@ def add_node(
 ) -> Cell:
     """Add a node with a real agent at once."""
 
-    def make(seat: Seat) -> AnyMachine:
+    def make(seat: Seat) -> SimulatedMachine:
         return Agent(name, facts, seat.rng)
 
     return _add_node(plane, name, facts, tap(f"system:node:{name}", make))
@@ -198,7 +197,7 @@ def hollow_nodes(facts: Mapping[str, NodeFacts]) -> Trait:
     """Nodes that only report: what is bound to them runs at once, without processes."""
 
     def add_one(plane: SimulatedPlane, name: str, of_node: NodeFacts) -> None:
-        def make(seat: Seat) -> AnyMachine:
+        def make(seat: Seat) -> SimulatedMachine:
             return HollowNode(name, of_node, seat.rng)
 
         _add_node(plane, name, of_node, tap_component(f"system:node:{name}", make))
@@ -217,7 +216,7 @@ def _add_node(plane: SimulatedPlane, name: str, facts: NodeFacts, make: Factory)
 
 # People -------------------------------------------------------------------------------------------
 
-Scripted = Callable[[Seat, str], AnyMachine]
+Scripted = Callable[[Seat, str], SimulatedMachine]
 
 
 def person(cell: str, make: Scripted, identity: str | Identity = ADMIN) -> Trait:

@@ -17,10 +17,9 @@ from typing import TypeVar
 from holdfast.commit.context import PlaneSettings
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import unreachable
-from holdfast.model.machine import AnyMachine
 from holdfast.model.plane import Plane
 from holdfast.observe.watch_events import SERVERS
-from holdfast.sim.cell import Cell, Factory, Seat
+from holdfast.sim.cell import Cell, Factory, Seat, SimulatedMachine
 from holdfast.sim.planes.plane_scope import scoped
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
@@ -34,7 +33,7 @@ from holdfast.store.memory import Keyspace
 TWO_SERVERS = Plane(servers=("server-1", "server-2"))
 
 P = TypeVar("P", bound=Processes)
-ServerFactory = Callable[[Seat, PlaneSettings], AnyMachine]
+ServerFactory = Callable[[Seat, PlaneSettings], SimulatedMachine]
 
 
 class SimulatedPlane:

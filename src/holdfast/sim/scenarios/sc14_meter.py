@@ -13,12 +13,12 @@ from typing import Any
 from holdfast.commit.flow.overload import Overloaded
 from holdfast.model.errors import HoldfastError, OutcomeUnknown
 from holdfast.model.heartbeat import HeartbeatQuery, Renew, Renewed
-from holdfast.model.machine import Answered, AnyMachine, Ask, Open
+from holdfast.model.machine import Answered, Ask, Open
 from holdfast.model.read_requests import Get
 from holdfast.model.requests import AcquireLease, RenewLease
 from holdfast.model.time import Instant
 from holdfast.observe.watch_events import Follow
-from holdfast.sim.cell import Seat
+from holdfast.sim.cell import Factory, Seat, SimulatedMachine
 from holdfast.sim.check import Checker
 from holdfast.sim.world import World
 from holdfast.sim.worlds.end_to_end.process_table import ProcessEnded, ProcessStarted
@@ -177,7 +177,7 @@ class CountedMachine:
     __slots__ = ("_asked", "_is_tenant", "_meter", "_who", "machine")
 
     def __init__(
-        self, who: str, machine: AnyMachine, meter: StormMeter, *, is_tenant: bool
+        self, who: str, machine: SimulatedMachine, meter: StormMeter, *, is_tenant: bool
     ) -> None:
         self.machine = machine
         self._who, self._meter, self._is_tenant = who, meter, is_tenant
@@ -201,7 +201,7 @@ class CountedMachine:
 
 
 def count_requests(
-    make: Callable[[Seat], AnyMachine], meter: StormMeter, *, is_tenant: bool = False
+    make: Factory, meter: StormMeter, *, is_tenant: bool = False
 ) -> Callable[[Seat], CountedMachine]:
     """A factory of machines whose requests are counted."""
     return lambda seat: CountedMachine(seat.name, make(seat), meter, is_tenant=is_tenant)

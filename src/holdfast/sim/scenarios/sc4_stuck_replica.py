@@ -15,10 +15,10 @@ import msgspec
 from holdfast.explain.answer import Explanation, ProgressStep, StuckReason
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.lifecycle import Actor, State
-from holdfast.model.machine import AnyMachine, Ask
+from holdfast.model.machine import Ask
 from holdfast.model.requests import Move
 from holdfast.model.time import Instant, wall_ms
-from holdfast.sim.cell import Factory, Seat
+from holdfast.sim.cell import Factory, Seat, SimulatedMachine
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.asking import ExplanationGiven
@@ -61,7 +61,7 @@ class ReportFilter:
 
     is_on = False
 
-    def __init__(self, machine: AnyMachine) -> None:
+    def __init__(self, machine: SimulatedMachine) -> None:
         self.machine = machine
 
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:

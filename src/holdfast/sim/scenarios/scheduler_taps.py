@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.machine import Answered, AnyMachine, Ask
+from holdfast.model.machine import Answered, Ask
 from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, Bind
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
-from holdfast.sim.cell import Seat
+from holdfast.sim.cell import Factory, Seat, SimulatedMachine
 from holdfast.sim.worlds.authority.scripted_clients import StateFact
 
 
@@ -57,7 +57,7 @@ class SchedulerTap:
     """
 
     def __init__(
-        self, who: str, machine: AnyMachine, stall: tuple[int, Stall] | None = None
+        self, who: str, machine: SimulatedMachine, stall: tuple[int, Stall] | None = None
     ) -> None:
         self.who, self.machine = who, machine
         self._stall = stall
@@ -103,7 +103,7 @@ class SchedulerTap:
 
 
 def tap_scheduler(
-    who: str, make: Callable[[Seat], AnyMachine], stall: tuple[int, Stall] | None = None
+    who: str, make: Factory, stall: tuple[int, Stall] | None = None
 ) -> Callable[[Seat], SchedulerTap]:
     """A factory of tapped schedulers."""
     return lambda seat: SchedulerTap(who, make(seat), stall)

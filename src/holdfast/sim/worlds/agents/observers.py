@@ -10,10 +10,10 @@ import msgspec
 
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Renew, Renewed
-from holdfast.model.machine import Answered, AnyMachine, ArchiveRecord, Ask, Persist
+from holdfast.model.machine import Answered, ArchiveRecord, Ask, Persist
 from holdfast.model.read_requests import Get
 from holdfast.model.time import Instant
-from holdfast.sim.cell import Seat
+from holdfast.sim.cell import Factory, Seat, SimulatedMachine
 from holdfast.sim.check import Checker
 from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.process_table import FULL, STALLED, SecretExposed
@@ -33,7 +33,7 @@ class AcknowledgedRenewal(msgspec.Struct, frozen=True):
 class AgentTap:
     """A machine that steps an agent and states facts about it for the checkers."""
 
-    def __init__(self, node: str, machine: AnyMachine) -> None:
+    def __init__(self, node: str, machine: SimulatedMachine) -> None:
         self.machine = machine
         self._node = node
         self._renewals: dict[int, tuple[Renew, int]] = {}
@@ -60,7 +60,7 @@ def _exposes_secret(effect: Any) -> bool:
     return contains_secret(msgspec.msgpack.encode(effect))
 
 
-def tapped_agent(_identity: str, make: Callable[[Seat], AnyMachine]) -> Callable[[Seat], AgentTap]:
+def tapped_agent(_identity: str, make: Factory) -> Callable[[Seat], AgentTap]:
     """A factory of agents with a tap."""
     return lambda seat: AgentTap(seat.name, make(seat))
 

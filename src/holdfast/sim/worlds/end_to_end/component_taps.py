@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.model.errors import Expired, OutcomeUnknown
-from holdfast.model.machine import Answered, AnyMachine, Ask, Ended
+from holdfast.model.machine import Answered, Ask, Ended
 from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, Bind, Create, Evict, JudgeNode, Move, RenewLease
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
-from holdfast.sim.cell import Seat
+from holdfast.sim.cell import Factory, Seat, SimulatedMachine
 from holdfast.sim.worlds.authority.census import ServerOutcome
 from holdfast.sim.worlds.authority.scripted_clients import AcknowledgedRequest, StateFact
 
@@ -28,7 +28,7 @@ class ComponentTap:
     Accepted lease renewals are left out: they happen all the time and change nothing.
     """
 
-    def __init__(self, identity: str, machine: AnyMachine) -> None:
+    def __init__(self, identity: str, machine: SimulatedMachine) -> None:
         self.machine = machine
         self._identity = identity
         self._asked: dict[int, Ask] = {}
@@ -69,8 +69,6 @@ class ComponentTap:
         return None
 
 
-def tap_component(
-    identity: str, make: Callable[[Seat], AnyMachine]
-) -> Callable[[Seat], ComponentTap]:
+def tap_component(identity: str, make: Factory) -> Callable[[Seat], ComponentTap]:
     """Return a factory of machines that have a tap."""
     return lambda seat: ComponentTap(identity, make(seat))

@@ -20,10 +20,10 @@ import msgspec
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
-from holdfast.model.machine import Answered, AnyMachine, Ask, Ended, Leave, Open, Pushed
+from holdfast.model.machine import Answered, Ask, Ended, Leave, Open, Pushed
 from holdfast.model.time import Instant
 from holdfast.observe.watch_events import SERVERS
-from holdfast.sim.cell import Cell, Seat
+from holdfast.sim.cell import Cell, Seat, SimulatedMachine
 from holdfast.sim.check import Checker
 from holdfast.sim.plan import Act, Hazard, calendar_steps, late_requests
 from holdfast.sim.planes.simulated_plane import SimulatedPlane, world_of
@@ -64,7 +64,7 @@ _WAITING = (State.PENDING, State.RESERVED)
 class ServerChoice:
     """A machine with its connection to the servers: it uses one until that server fails it."""
 
-    def __init__(self, machine: AnyMachine, first: int) -> None:
+    def __init__(self, machine: SimulatedMachine, first: int) -> None:
         self._machine, self._current = machine, first
         self._asked: dict[int, str] = {}
         # The server of each stream, and when the stream last brought something.

@@ -38,12 +38,12 @@ from holdfast.model.kind_declaration import Kind
 from holdfast.model.machine import (
     Answer,
     Answered,
-    AnyMachine,
     Asked,
     Changed,
     End,
     Left,
     Opened,
+    PlaneMachine,
     Push,
     Range,
     Started,
@@ -175,7 +175,7 @@ class SimServer:
         self._plurals: dict[int, str] = {}
         self._reads = _READS_FROM
         self._reading: dict[int, tuple[int, str]] = {}
-        self._wakes: dict[str, AnyMachine] = {}
+        self._wakes: dict[str, PlaneMachine] = {}
         # Streams that wait: for the next read of the store, for the answer to the read that was
         # sent, and for the hub, by the number of their own call to it.
         self._is_confirming = confirms
@@ -317,7 +317,7 @@ class SimServer:
         )
         return self._of_hub(Opened(opened.stream, opened.sender, request), now)
 
-    def _of(self, machine: AnyMachine, stimulus: Any, now: Instant) -> Sequence[Any]:
+    def _of(self, machine: PlaneMachine, stimulus: Any, now: Instant) -> Sequence[Any]:
         """The effects of the authority or the renewals; their call numbers are distinct already."""
         effects = machine.step(stimulus, now)
         for effect in effects:
@@ -352,7 +352,7 @@ class SimServer:
             effects.append(effect)
         return effects
 
-    def _owns(self, machine: AnyMachine, wake: str) -> None:
+    def _owns(self, machine: PlaneMachine, wake: str) -> None:
         owner = self._wakes.setdefault(wake, machine)
         if owner is not machine:
             unreachable(f"two parts of a server have a wake-up named {wake}")

@@ -30,7 +30,7 @@ from holdfast.model.errors import Invalid, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
-from holdfast.model.machine import Answer, Answered, AnyMachine, Ask, Asked, Pushed
+from holdfast.model.machine import Answer, Answered, Ask, Asked, Pushed
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.read_requests import GetResult
 from holdfast.model.refusal import Reason, Refusal
@@ -38,7 +38,7 @@ from holdfast.model.requests import Accepted, Create, Forward, Update, refuses_u
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Compare, Delete, Put, Transaction
 from holdfast.observe.watch_events import read_line
-from holdfast.sim.cell import Factory, Seat
+from holdfast.sim.cell import Factory, Seat, SimulatedMachine
 from holdfast.sim.check import CRASHED, Checker, Commit
 from holdfast.sim.faults import STORE, FaultKind, Heal
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, calendar_steps
@@ -121,7 +121,9 @@ class _RawStreamServer(SimServer):
 class _VersionedMachine:
     """A machine whose lives are each of one version or of the next."""
 
-    def __init__(self, seat: Seat, machine: AnyMachine, *, is_newer: bool | None = None) -> None:
+    def __init__(
+        self, seat: Seat, machine: SimulatedMachine, *, is_newer: bool | None = None
+    ) -> None:
         self.name = seat.name
         self.is_newer = seat.rng.random() < 0.5 if is_newer is None else is_newer
         self.machine = machine
