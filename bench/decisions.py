@@ -29,14 +29,14 @@ from holdfast.model.selection.selectors import LabelSelector
 from holdfast.model.time import Instant
 from holdfast.observe.cache import ObjectChange
 from holdfast.observe.snapshot import ObjectTable
+from holdfast.propose.decide import propose
 from holdfast.propose.feasibility.fleet import Fleet
-from holdfast.propose.feasibility.outcome import Proposal
+from holdfast.propose.feasibility.outcome import BindReplica
 from holdfast.propose.feasibility.unschedulable import candidate_at
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import first_refusal
 from holdfast.propose.fleet_snapshot import FleetSnapshot
 from holdfast.propose.node_choice import salt_of
-from holdfast.propose.proposals import propose, propose_batch
 from holdfast.propose.topology.topology_counts import traits_of
 
 SIZES = (500, 5_000, 20_000, 50_000)
@@ -80,7 +80,7 @@ def replicas_of(template: Template, count: int, workload: str = "web") -> list[R
     ]
 
 
-def assume(view: FleetSnapshot, replica: Replica, proposal: Proposal) -> None:
+def assume(view: FleetSnapshot, replica: Replica, proposal: BindReplica) -> None:
     key, uid = (replica.namespace, replica.name), replica.metadata.uid
     view.fleet.assume(uid, key, proposal.node, proposal.held, 0, traits_of(replica))
 
@@ -88,8 +88,8 @@ def assume(view: FleetSnapshot, replica: Replica, proposal: Proposal) -> None:
 def decided(
     view: FleetSnapshot, replica: Replica, rng: random.Random, verdict_cache: VerdictCache
 ) -> None:
-    proposal = propose(view, replica, NOW, rng, verdict_cache)
-    if not isinstance(proposal, Proposal):
+    (proposal,) = propose(view, [replica], NOW, salt_of(rng), verdict_cache)
+    if not isinstance(proposal, BindReplica):
         raise RuntimeError(f"no node: {proposal}")
     assume(view, replica, proposal)
 
@@ -123,7 +123,7 @@ def first_look(nodes: int) -> float:
     for sort in range(30):
         replica = replicas_of(template_of(sort), 1, f"w{sort}")[0]
         began = time.process_time()
-        propose(view, replica, NOW, rng, VerdictCache())
+        propose(view, [replica], NOW, salt_of(rng), VerdictCache())
         best.append(time.process_time() - began)
     return sorted(best)[len(best) // 2]
 
@@ -178,13 +178,13 @@ def batches(nodes: int = 5_000, count: int = 1_000) -> None:
         view, verdict_cache = view_of(nodes), VerdictCache()
         waiting = replicas_of(template_of(**placement), count)
         # What a scheduler knows of a workload after the first of its replicas.
-        propose(view, waiting[0], NOW, random.Random(1), verdict_cache)
+        propose(view, [waiting[0]], NOW, 1, verdict_cache)[0]
         salt = salt_of(random.Random(1))
         for _ in range(7):
             began = time.process_time()
-            found = propose_batch(view, waiting, NOW, salt, verdict_cache)
+            found = propose(view, waiting, NOW, salt, verdict_cache)
             best_s = min(best_s, time.process_time() - began)
-            if len(found) != count or not isinstance(found[-1], Proposal):
+            if len(found) != count or not isinstance(found[-1], BindReplica):
                 raise RuntimeError(f"{name}: only {len(found)} of {count} were placed")
         figure(
             f"scheduler.batch.ms.{name}",
@@ -228,9 +228,9 @@ def memory(nodes: int = 5_000, replicas: int = 20_000) -> None:
     for start in range(0, replicas, 1_000):
         run = waiting[start : start + 1_000]
         for replica, found in zip(
-            run, propose_batch(view, run, NOW, salt_of(rng), verdict_cache), strict=True
+            run, propose(view, run, NOW, salt_of(rng), verdict_cache), strict=True
         ):
-            if isinstance(found, Proposal):
+            if isinstance(found, BindReplica):
                 assume(view, replica, found)
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

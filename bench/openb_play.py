@@ -31,13 +31,14 @@ from holdfast.model.time import Instant
 from holdfast.observe.cache import ObjectChange
 from holdfast.observe.node_columns import Floats, Ints, Rows
 from holdfast.observe.snapshot import ObjectTable
+from holdfast.propose.decide import propose
 from holdfast.propose.feasibility.fleet import Fleet
-from holdfast.propose.feasibility.outcome import Proposal
+from holdfast.propose.feasibility.outcome import BindReplica
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.fleet_snapshot import FleetSnapshot, PendingWork
 from holdfast.propose.gpu import GpuDemand, Mix
 from holdfast.propose.gpu.pools import Make
-from holdfast.propose.proposals import propose
+from holdfast.propose.node_choice import salt_of
 from holdfast.propose.scores import Scorer
 from holdfast.propose.scores.fragmentation import Packing
 
@@ -81,15 +82,15 @@ def play(pods: PodList, way: Way) -> Run:
         # CPU time: the load of other users is not a cost of a decision.
         began = time.process_time()
         view.fleet.notice(ObjectChange("replicas", None, replica))
-        found = propose(view, replica, NOW, rng, verdict_cache)
-        if isinstance(found, Proposal):
+        (found,) = propose(view, [replica], NOW, salt_of(rng), verdict_cache)
+        if isinstance(found, BindReplica):
             view.fleet.assume(name, ("acme", name), found.node, found.held, 0)
         spent_s += time.process_time() - began
-        if isinstance(found, Proposal):
+        if isinstance(found, BindReplica):
             # The event of the binding, which ends the assumption.
             view.fleet.notice(ObjectChange("replicas", replica, _bound(replica, found)))
         arrived += demand.gpu_milli
-        used += demand.gpu_milli if isinstance(found, Proposal) else 0
+        used += demand.gpu_milli if isinstance(found, BindReplica) else 0
         buckets.setdefault(round(arrived / gpus / 10), []).append(round(used / gpus / 10, 2))
     alloc = {bucket: mean(values) for bucket, values in buckets.items()}
     return Run(alloc, len(pods.order) / spent_s)
@@ -155,7 +156,7 @@ def _spec(demand: GpuDemand, workload: str) -> ReplicaSpec:
     return ReplicaSpec(workload=workload, workload_uid=workload, template=template)
 
 
-def _bound(replica: Replica, found: Proposal) -> Replica:
+def _bound(replica: Replica, found: BindReplica) -> Replica:
     held = found.held
     binding = Binding(
         node=found.node, node_uid=found.node_uid, charge=held.charge, devices=held.devices

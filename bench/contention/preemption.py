@@ -40,10 +40,10 @@ from holdfast.model.placement.fit import demand_of
 from holdfast.model.requests import Forward, Move, Target
 from holdfast.model.time import Instant
 from holdfast.observe.watch_events import Present
+from holdfast.propose.decide import propose
 from holdfast.propose.feasibility.outcome import Preempt
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.fleet_snapshot import snapshot_of
-from holdfast.propose.proposals import propose_batch
 
 NAME = "preemption-1000"
 GOAL = 230
@@ -188,7 +188,7 @@ def decision_rate(shape: Shape) -> float:
     cache, rng = VerdictCache(), random.Random(1)
     began = time.process_time()
     for replica in waiting:
-        (found,) = propose_batch(view, [replica], Instant(0, 0), rng.getrandbits(32), cache)
+        (found,) = propose(view, [replica], Instant(0, 0), rng.getrandbits(32), cache)
         if not isinstance(found, Preempt):
             raise RuntimeError(f"no victims: {found}")
         view.fleet.promise(replica.metadata.uid, found.node, found.held, found.victims)

@@ -4,7 +4,6 @@ are those of a new pool, and every choice is one that the model's own rule accep
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -17,9 +16,10 @@ from holdfast.model.kinds.tenant import TenantSpec
 from holdfast.model.placement.fit import Allocation, claim
 from holdfast.model.placement.placement_rules import gate_refusal
 from holdfast.observe.cache import ObjectChange
-from holdfast.propose.feasibility.outcome import Proposal
+from holdfast.propose.decide import propose
+from holdfast.propose.feasibility.outcome import BindReplica
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.gpu import GpuPools
-from holdfast.propose.proposals import propose
 from holdfast.propose.scores.fragmentation import FRAGMENTATION
 from tests.property.test_placing import (
     DEVICES,
@@ -126,8 +126,8 @@ def test_devices_that_are_chosen_are_those_asked_for_and_free(
     for index, each in enumerate(wanted):
         one = replica(f"new{index}", each)
         world.fleet.notice(ObjectChange("replicas", None, one))
-        found = propose(view, one, NOW, random.Random(index))
-        if isinstance(found, Proposal):
+        found = propose(view, [one], NOW, index, VerdictCache())[0]
+        if isinstance(found, BindReplica):
             site = world.fleet.get(found.node)
             assert site is not None
             demand = view.work(one).demand

@@ -6,7 +6,6 @@ board has kept equals what a new search finds; and many placed at once are those
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import msgspec
@@ -49,14 +48,13 @@ from holdfast.model.selection.selectors import Expression, LabelSelector, Select
 from holdfast.model.time import Instant
 from holdfast.observe.cache import ObjectChange
 from holdfast.observe.node_columns import Level
+from holdfast.propose.decide import propose
 from holdfast.propose.feasibility.fleet import Fleet
-from holdfast.propose.feasibility.outcome import PlacementReport, Proposal
+from holdfast.propose.feasibility.outcome import BindReplica, PlacementReport, StayPending
 from holdfast.propose.feasibility.unschedulable import candidate_at
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import FILTERS
 from holdfast.propose.fleet_snapshot import FleetSnapshot
-from holdfast.propose.node_choice import salt_of
-from holdfast.propose.proposals import propose, propose_batch
 from holdfast.propose.topology.topology_counts import traits_of
 from tests.scale import examples
 
@@ -440,9 +438,9 @@ def test_what_was_kept_is_what_a_new_search_finds(
             continue
         for index, each in enumerate(wanted):
             one = replica(f"new{index}", each, workload=f"w{index}")
-            usual = propose(view, one, NOW, random.Random(step), kept)
-            assert usual == propose(view, one, NOW, random.Random(step))
-            if isinstance(usual, Proposal):
+            usual = propose(view, [one], NOW, step, kept)[0]
+            assert usual == propose(view, [one], NOW, step, VerdictCache())[0]
+            if isinstance(usual, BindReplica):
                 assert all(0 <= score <= 100 for score in usual.scores.values())
                 assert 0 <= usual.score <= 100
                 assert usual.best[0].node == usual.node
@@ -474,12 +472,11 @@ def test_many_placed_at_once_are_those_placed_one_by_one(
     view = viewed(world.fleet, TenantSpec(), policy)
     waiting = [replica(f"new{index}", wanted, workload="w0") for index in range(count)]
     verdict_cache = VerdictCache()
-    salt = salt_of(random.Random(seed))
-    at_once = propose_batch(view, waiting, NOW, salt, verdict_cache)
+    at_once = propose(view, waiting, NOW, seed, verdict_cache)
     one_by_one: list[Any] = []
     for each in waiting:
-        decision = propose(view, each, NOW, random.Random(seed), verdict_cache)
-        if isinstance(decision, PlacementReport):
+        decision = propose(view, [each], NOW, seed, verdict_cache)[0]
+        if isinstance(decision, StayPending):
             break
         one_by_one.append(decision)
         key = "acme", each.name
@@ -487,10 +484,10 @@ def test_many_placed_at_once_are_those_placed_one_by_one(
     equivalence = verdict_cache.class_of(waiting[0], view)
     assert not isinstance(equivalence, PlacementReport)
     if not one_by_one:
-        assert isinstance(at_once[0], PlacementReport)
+        assert isinstance(at_once[0], StayPending)
         return
     expected = one_by_one if equivalence.is_plain else one_by_one[:1]
-    placed = [(p.node, p.score, p.scores) for p in at_once if isinstance(p, Proposal)]
+    placed = [(p.node, p.score, p.scores) for p in at_once if isinstance(p, BindReplica)]
     if len(placed) < len(expected):
         last = world.fleet.get(placed[-1][0])
         assert last is not None

@@ -20,13 +20,13 @@ from holdfast.model.observation_age import OBSERVATION_AGE_MAX_MS
 from holdfast.model.placement.fit import Allocation, demand_of
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.time import Instant
+from holdfast.propose.decide import propose
 from holdfast.propose.decision_rounds import Case, DecisionRound
-from holdfast.propose.feasibility.outcome import Outcome, Preempt, Proposal
+from holdfast.propose.feasibility.outcome import BindGang, BindReplica, Decision, Preempt
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import Filter
 from holdfast.propose.fleet_snapshot import charge_assumed, snapshot_of
 from holdfast.propose.gpu import Mix
-from holdfast.propose.proposals import propose_batch
 from holdfast.propose.scores import Scorer
 from holdfast.propose.topology.topology_counts import traits_of
 
@@ -123,7 +123,7 @@ class _Again:
         sites = (self._view.fleet.get(name) for name in case.closed)
         closed = tuple(site.row for site in sites if site is not None)
         view = msgspec.structs.replace(self._view, closed=closed)
-        answers = propose_batch(view, asked, _START, self._salt, verdict_cache)
+        answers = propose(view, asked, _START, self._salt, verdict_cache)
         then = [_then(case, index) for index in range(len(asked))]
         now = [_said(answer) for answer in answers] + ["nothing"] * len(asked)
         found = [
@@ -183,13 +183,15 @@ def _after(victims: list[str]) -> str:
     return f" after {', '.join(victims)}" if victims else ""
 
 
-def _said(answer: Outcome) -> str:
-    if isinstance(answer, Proposal):
+def _said(answer: Decision) -> str:
+    if isinstance(answer, BindReplica):
         return f"to {answer.node}"
     if isinstance(answer, Preempt) and answer.keys:
         return f"to {answer.node}{_after([f'{ns}/{name}' for ns, name in answer.keys])}"
-    answer = answer.report if isinstance(answer, Preempt) else answer
-    counts = ", ".join(f"{count} {reason}" for reason, count in sorted(answer.reasons.items()))
-    miss = answer.nearest_miss
+    if isinstance(answer, BindGang):
+        return f"to {', '.join(place.node for _, place in answer.places)} as a gang"
+    report = answer.report
+    counts = ", ".join(f"{count} {reason}" for reason, count in sorted(report.reasons.items()))
+    miss = report.nearest_miss
     nearest = f"node {miss.node}: {miss.message}" if miss is not None else ""
-    return f"{answer.verdict.value}: {counts}; {nearest}; {answer.smallest_change}"
+    return f"{report.verdict.value}: {counts}; {nearest}; {report.smallest_change}"

@@ -14,7 +14,7 @@ from holdfast.model.requests import Bind, Target, Term
 from holdfast.observe.cache import Key
 from holdfast.observe.operation import RequestOperation
 from holdfast.observe.retry import RetryPolicy
-from holdfast.propose.feasibility.outcome import Proposal
+from holdfast.propose.feasibility.outcome import BindReplica
 
 # Each lost answer is followed by a read. If the third copy is not there either, the path to the
 # servers is the problem: a pause and a fresh candidate do better than a fourth copy.
@@ -50,7 +50,7 @@ def operation_of(identity: str, uid: str, number: int, node: str) -> str:
     return f"{identity}/{uid}/{number}/bind-{node}"
 
 
-def bind_of(identity: str, replica: Replica, proposal: Proposal, term: Term) -> Bind:
+def bind_of(identity: str, replica: Replica, proposal: BindReplica, term: Term) -> Bind:
     """The bind request for a proposal.
 
     Its id is derived from the scheduler, the replica, its transition number and the node, so that

@@ -38,8 +38,8 @@ from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import (
     SCHEDULING_RETRYING,
     SERVERS_UNAVAILABLE,
+    BindReplica,
     PlacementReport,
-    Proposal,
     Verdict,
 )
 from holdfast.propose.feasibility.smallest_change import over_quota
@@ -203,7 +203,7 @@ class Binder:
         self,
         entry: QueueEntry,
         replica: Replica,
-        proposal: Proposal,
+        proposal: BindReplica,
         term: Term,
         now: Instant,
         rng: Rng,

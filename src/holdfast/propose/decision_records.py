@@ -26,7 +26,14 @@ from holdfast.propose.decision_rounds import (
     WaitReason,
 )
 from holdfast.propose.feasibility.fleet import Fleet
-from holdfast.propose.feasibility.outcome import Outcome, PlacementReport, Preempt, Proposal
+from holdfast.propose.feasibility.outcome import (
+    BindGang,
+    BindReplica,
+    Decision,
+    PlacementReport,
+    Preempt,
+    StayPending,
+)
 from holdfast.propose.fleet_snapshot import FleetSnapshot
 from holdfast.propose.queue.scheduling_queue import QueueEntry
 
@@ -117,13 +124,13 @@ class DecisionRecorder:
     def decided(
         self,
         turns: Sequence[tuple[QueueEntry, Replica]],
-        found: Sequence[Outcome],
+        found: Sequence[Decision],
         quota: str,
         closed: tuple[str, ...] = (),
     ) -> None:
         """Record the answers to one question of the round, for as many as there are answers."""
-        opened = self._now
-        if opened is None:
+        opened, first = self._now, found[0]
+        if opened is None or isinstance(first, BindGang):
             return
         asked = turns[: len(found)]
         replicas = [replica for _, replica in asked]
@@ -142,9 +149,8 @@ class DecisionRecorder:
         before = opened.size
         opened.size += len(asked)
         opened.round.cases.append(case)
-        first = found[0]
-        if isinstance(first, PlacementReport):
-            _say_why(case, first)
+        if isinstance(first, StayPending):
+            _say_why(case, first.report)
             return
         if isinstance(first, Preempt):
             _say_why(case, first.report)
@@ -158,7 +164,7 @@ class DecisionRecorder:
             return
         case.candidates, case.filtered, case.best = first.candidates, first.reasons, first.best
         case.looked_at = first.candidates + sum(first.reasons.values())
-        places = [it for it in found if isinstance(it, Proposal)]
+        places = [it for it in found if isinstance(it, BindReplica)]
         case.nodes = [place.node for place in places]
         case.node_revisions = [place.node_revision for place in places]
         if first.held.devices:

@@ -1,8 +1,8 @@
-"""Decisions: where replicas should go, or why they have to wait.
+"""Decisions about replicas that need no other ones: where they should go, or why they have to wait.
 
-The scheduler calls `propose` for one replica, or `propose_batch` for several of one equivalence
-class, on a view that may be old; explain and what-if call it on theirs. Nothing is changed here.
-Whatever is proposed, the commit decides.
+`decide.py` calls `decide_batch` for one replica, or for several of one equivalence class, on a view
+that may be old; `gang/` uses the parts. Nothing is changed here. Whatever is proposed, the commit
+decides.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from holdfast.model.allowance import never_fits
 from holdfast.model.errors import unreachable
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.ledger import limits_of
-from holdfast.model.machine import Rng
 from holdfast.model.placement.fit import Allocation, claim
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.time import Instant
@@ -28,11 +27,12 @@ from holdfast.propose.feasibility.node_state import NodeState
 from holdfast.propose.feasibility.node_verdicts import NodeVerdicts
 from holdfast.propose.feasibility.outcome import (
     RESERVED_START,
-    Outcome,
+    BindReplica,
     PlacementReport,
     Preempt,
-    Proposal,
     Ranked,
+    ReplicaDecision,
+    StayPending,
     Verdict,
     WakeEvent,
 )
@@ -41,7 +41,7 @@ from holdfast.propose.feasibility.unschedulable import code_counts, explain_unsc
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters.free_devices import is_counted
 from holdfast.propose.fleet_snapshot import FleetSnapshot, PendingWork
-from holdfast.propose.node_choice import best_row, next_rows, salt_of
+from holdfast.propose.node_choice import best_row, next_rows
 from holdfast.propose.preemption.promises import resumed
 from holdfast.propose.preemption.victim_search import VictimSearch, may_preempt
 
@@ -71,40 +71,25 @@ def held_on(view: FleetSnapshot, verdicts: NodeVerdicts, site: NodeState) -> All
 BEST_KEPT = 3
 
 
-def propose(
-    view: FleetSnapshot,
-    replica: Replica,
-    now: Instant,
-    rng: Rng,
-    verdict_cache: VerdictCache | None = None,
-) -> Outcome:
-    """A node for this replica, what has to stop first, or why there is none.
-
-    Ties are broken at random.
-    """
-    view.fleet.forgive(now.monotonic_ms)
-    return propose_batch(view, [replica], now, salt_of(rng), verdict_cache or VerdictCache())[0]
-
-
-def propose_for_class(
+def _decide(
     view: FleetSnapshot, equivalence: EquivalenceClass, replica: Replica, salt: int, now: Instant
-) -> Outcome:
-    """The same for a replica of an equivalence class whose node verdicts are known."""
+) -> ReplicaDecision:
+    """The decision for a replica of an equivalence class whose node verdicts are known."""
     place = place_for_class(view, equivalence, salt)
-    if place is None and view.closed and (_open_sums(view, equivalence) > -np.inf).any():
-        return _behind_a_job(view)
-    if place is None:
-        report = explain_unschedulable(view, equivalence, could_place)
-        if not may_preempt(view, equivalence) or report.in_question:
-            return report
-        search = VictimSearch(view, equivalence, replica, salt, now, could_place)
-        return search.best(report) or search.explained(report)
-    return place
+    if place is not None:
+        return place
+    if view.closed and (_open_sums(view, equivalence) > -np.inf).any():
+        return StayPending(_behind_a_job(view))
+    report = explain_unschedulable(view, equivalence, has_place)
+    if not may_preempt(view, equivalence) or report.in_question:
+        return StayPending(report)
+    search = VictimSearch(view, equivalence, replica, salt, now, has_place)
+    return search.best(report) or StayPending(search.explained(report))
 
 
 def place_for_class(
     view: FleetSnapshot, equivalence: EquivalenceClass, salt: int, among: Bools | None = None
-) -> Proposal | None:
+) -> BindReplica | None:
     """The best node of these rows, or of all; None if none has room. Nothing is explained."""
     sums, soft_scores = _sums(view, equivalence)
     if among is not None:
@@ -157,10 +142,11 @@ def _behind_a_job(view: FleetSnapshot) -> PlacementReport:
     )
 
 
-def could_place(view: FleetSnapshot, replica: Replica) -> bool:
-    """Whether `propose` would find a node, for the question "what if".
+def has_place(view: FleetSnapshot, replica: Replica) -> bool:
+    """Whether a node has room for a replica as things are.
 
-    It is asked of hypothetical snapshots, so nothing is explained or kept for the next question.
+    Decisions ask it of hypotheses, to prove a change or a preemption: nothing is stopped for it,
+    explained, or kept for the next question.
     """
     equivalence = class_of(view, replica, VerdictCache())
     if isinstance(equivalence, PlacementReport):
@@ -169,32 +155,31 @@ def could_place(view: FleetSnapshot, replica: Replica) -> bool:
     return over is None and bool((_sums(view, equivalence)[0] > -np.inf).any())
 
 
-def propose_batch(
+def decide_batch(
     view: FleetSnapshot,
     replicas: Sequence[Replica],
     now: Instant,
     salt: int,
     verdict_cache: VerdictCache,
-) -> list[Outcome]:
+) -> list[ReplicaDecision]:
     """Nodes for several replicas of one class, as if one were placed after the other.
 
     Nothing else may be assumed between them, or the answers would differ. There may be fewer
     answers than replicas, but at least one: what these take matters to the rest.
     """
-    view.fleet.forgive(now.monotonic_ms)
     equivalence = class_of(view, replicas[0], verdict_cache)
     if isinstance(equivalence, PlacementReport):
-        return [equivalence] * len(replicas)
+        return [StayPending(equivalence)] * len(replicas)
     kept = resumed(view, replicas[0], equivalence, now)
     if kept is not None:
         # Its promise may be charged to the quota already. The caller asks for such a replica alone.
         return [kept]
     allowed, over = quota_room(view, equivalence.work, len(replicas))
     if over is not None:
-        return [over] * len(replicas)
+        return [StayPending(over)] * len(replicas)
     replicas = replicas[:allowed]
-    first = propose_for_class(view, equivalence, replicas[0], salt, now)
-    if isinstance(first, PlacementReport):
+    first = _decide(view, equivalence, replicas[0], salt, now)
+    if isinstance(first, StayPending):
         # One that was displaced itself may stop less than the others.
         is_alike = replicas[0].status.displaced is None
         return [first] * (len(replicas) if is_alike else 1)
@@ -207,11 +192,11 @@ def propose_batch(
         return [first]
     run = BatchPlacement(view, equivalence, len(replicas), salt)
     weight = _weight(equivalence)
-    found: list[Outcome] = []
+    found: list[ReplicaDecision] = []
     for row, total, scores in run.choices(len(replicas)):
         site = view.fleet.at(row)
         found.append(
-            Proposal(
+            BindReplica(
                 site.name,
                 site.uid,
                 equivalence.held,
@@ -356,11 +341,11 @@ def _proposal(
     ranked: Ranked,
     best: tuple[Ranked, ...],
     candidates: int,
-) -> Proposal:
+) -> BindReplica:
     site = view.fleet.at(row)
     has_devices = bool(equivalence.work.demand.devices)
     held = held_on(view, equivalence.verdicts, site) if has_devices else equivalence.held
-    return Proposal(
+    return BindReplica(
         node=site.name,
         node_uid=site.uid,
         held=held,

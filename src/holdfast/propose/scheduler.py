@@ -33,27 +33,30 @@ from holdfast.observe.leader_election import RENEW_TIMEOUT_MS, LeaderElection
 from holdfast.observe.watch_events import Follow
 from holdfast.propose.bind_operation import OpenBind
 from holdfast.propose.binder import BINDS_MAX, Binder, RefusalReaction, reaction_to
+from holdfast.propose.decide import propose
 from holdfast.propose.decision_records import DecisionRecorder
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import (
     BINDS_CAP,
     PENDING_CAP,
+    BindGang,
+    BindReplica,
+    Decision,
     PlacementReport,
     Preempt,
-    Proposal,
+    StayPending,
     Verdict,
     WakeEvent,
 )
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import Filter
 from holdfast.propose.fleet_snapshot import RULES, FleetSnapshot, limit_tenant, policy_in_force
-from holdfast.propose.gang.decide import BY_GANG, GangGrowth, GangStart
+from holdfast.propose.gang.decide import BY_GANG
 from holdfast.propose.gang.rounds import GangRounds
 from holdfast.propose.gang.steps import TOGETHER_MAX
 from holdfast.propose.node_choice import salt_of
 from holdfast.propose.plans import PLAN_REQUESTS_MAX, PlacementPlan, PlanCall, PlanRunner
 from holdfast.propose.preemption.promises import plan_of, promise_of
-from holdfast.propose.proposals import propose_batch
 from holdfast.propose.queue.bind_slots import BindSlots
 from holdfast.propose.queue.fair_shares import FairShares
 from holdfast.propose.queue.pending_reasons import Notices
@@ -508,28 +511,13 @@ class Scheduler:
         while run:
             replicas = [it for _, it in run]
             closed = self.starts.closed(replicas, run[0][0].lane, now)
-            decisions = propose_batch(
-                _without(view, closed), replicas, now, salt, self.verdict_cache
-            )
+            decisions = propose(_without(view, closed), replicas, now, salt, self.verdict_cache)
             quota = self._quota_state(view, run[0][1])
             self.recorder.decided(run, decisions, quota, closed)
             for (entry, replica), decision in zip(run, decisions, strict=False):
-                place: Proposal | None
-                match decision:
-                    case PlacementReport():
-                        place = self._lanes.place(view, replica, decision, now)
-                        if place is None:
-                            self._wait(
-                                entry, replica, self._told(view, entry, replica, decision, now), now
-                            )
-                            continue
-                    case Preempt(report=report):
-                        place = self._lanes.place(view, replica, report, now)
-                        if place is None:
-                            self._preempt(view, replica, decision, term, now)
-                            continue
-                    case Proposal():
-                        place = decision
+                place = self._place_of(view, entry, replica, decision, term, now)
+                if place is None:
+                    continue
                 self.starts.started(entry.uid, now)
                 it = self.binder.start(entry, replica, place, term, now, self._rng)
                 effects.append(self._inflight.ask(it.bind, _About(it), now.monotonic_ms))
@@ -541,6 +529,33 @@ class Scheduler:
                 break
         self.shares.forget_expected()
         return effects
+
+    def _place_of(
+        self,
+        view: FleetSnapshot,
+        entry: QueueEntry,
+        replica: Replica,
+        decision: Decision,
+        term: Term,
+        now: Instant,
+    ) -> BindReplica | None:
+        """Where to bind a replica; None if it waits, or if other work has to stop first."""
+        place: BindReplica | None = None
+        match decision:
+            case BindReplica():
+                place = decision
+            case StayPending(report=report):
+                place = self._lanes.place(view, replica, report, now)
+                if place is None:
+                    told = self._told(view, entry, replica, report, now)
+                    self._wait(entry, replica, told, now)
+            case Preempt(report=report):
+                place = self._lanes.place(view, replica, report, now)
+                if place is None:
+                    self._preempt(view, replica, decision, term, now)
+            case BindGang():
+                unreachable(f"{replica.name} is of no gang, and was placed with one")
+        return place
 
     def _told(
         self,
@@ -571,34 +586,37 @@ class Scheduler:
         """Place the gang of these members: the first one's turn decides for all of them."""
         effects: list[Ask] = []
         view.fleet.forgive(now.monotonic_ms)
-        decided = self._gangs.decide(view, run[0][1], salt, self.verdict_cache, self.plans)
+        decided = self._gangs.decide(view, run[0][1], now, salt, self.verdict_cache, self.plans)
+        report: PlacementReport | None = None
         match decided:
-            case GangStart():
+            case StayPending():
+                report = decided.report if not decided.is_underway else None
+            case BindGang() if decided.needed:
                 plan = self._gangs.plan_of(decided, term, now)
                 self.plans.start(plan, view, now)
-            case GangGrowth():
+            case BindGang():
+                report = decided.rest
                 for replica, place in decided.places:
                     entry = self.queue.get((replica.namespace, replica.name))
                     if entry is not None and entry.uid == replica.metadata.uid:
                         it = self.binder.start(entry, replica, place, term, now, self._rng)
                         effects.append(self._inflight.ask(it.bind, _About(it), now.monotonic_ms))
-                decided = decided.report
         leads = True
         for entry, replica in run:
             if self.plans.has(entry.uid):
                 # Parked by its plan, which keeps how often it has failed.
                 continue
             is_placed = self.fleet.assumed(entry.uid) is not None
-            if is_placed or not isinstance(decided, PlacementReport):
+            if is_placed or report is None:
                 self.queue.park(entry, ())
             elif leads:
                 # Its turn comes again for all of them.
                 leads = False
-                self._wait(entry, replica, decided, now)
+                self._wait(entry, replica, report, now)
             else:
                 self.queue.park(entry, ())
-                if not decided.in_question:
-                    self.notices.say(replica, decided, entry.turns, self._resync_at_ms, now)
+                if not report.in_question:
+                    self.notices.say(replica, report, entry.turns, self._resync_at_ms, now)
         return effects
 
     @staticmethod

@@ -8,7 +8,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.fit import Allocation
 from holdfast.model.requests import Term
 from holdfast.propose.bind_operation import bind_of
-from holdfast.propose.feasibility.outcome import Proposal
+from holdfast.propose.feasibility.outcome import BindReplica
 from tests.plane import template
 
 TERM = Term("scheduler:one", 3)
@@ -26,7 +26,7 @@ def test_the_same_intention_has_the_same_id_after_a_restart() -> None:
 
     def made(node: str = "n", number: int = 4, who: str = "system:scheduler:one") -> str:
         held = Allocation(charge={})
-        proposal = Proposal(node, "uid-n", held, 1.0, {}, 1, {}, "p", 8, 12, node_revision=3)
+        proposal = BindReplica(node, "uid-n", held, 1.0, {}, 1, {}, "p", 8, 12, node_revision=3)
         bind = bind_of(who, replica(number), proposal, TERM)
         assert (bind.policy, bind.snapshot_revision, bind.snapshot_age_ms) == ("p", 8, 12)
         assert bind.node_revision == 3

@@ -14,10 +14,10 @@ from holdfast.model.kinds.template import DeviceRequest, Template
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import Bind
-from holdfast.propose.feasibility.outcome import Proposal
+from holdfast.propose.decide import propose
+from holdfast.propose.feasibility.outcome import BindReplica
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.fleet_snapshot import FleetSnapshot
-from holdfast.propose.proposals import propose_batch
 from tests.plane import template
 from tests.unit.propose.recorded import Recorded
 from tests.unit.propose.test_proposals import NOW, node, placed, replica, view
@@ -41,7 +41,7 @@ def expecting(*requests: DeviceRequest) -> SchedulerPolicy:
     return SchedulerPolicy(ObjectMeta(name="p"), spec=SchedulerPolicySpec(demands=demands))
 
 
-def settle(seen: FleetSnapshot, proposal: Proposal, uid: str) -> None:
+def settle(seen: FleetSnapshot, proposal: BindReplica, uid: str) -> None:
     seen.fleet.assume(uid, ("acme", uid), proposal.node, proposal.held, 0)
 
 
@@ -89,12 +89,12 @@ def test_many_without_devices_are_placed_at_once_until_one_goes_beside_devices()
         policy=expecting(ONE),
     )
     waiting = [replica(template("1")) for _ in range(6)]
-    found = propose_batch(seen, waiting, NOW, 1, VerdictCache())
-    assert [it.node for it in found if isinstance(it, Proposal)] == ["plain", "plain", "rich"]
+    found = propose(seen, waiting, NOW, 1, VerdictCache())
+    assert [it.node for it in found if isinstance(it, BindReplica)] == ["plain", "plain", "rich"]
     for number, it in enumerate(found):
-        assert isinstance(it, Proposal)
+        assert isinstance(it, BindReplica)
         settle(seen, it, f"r{number}")
-    assert len(propose_batch(seen, waiting, NOW, 1, VerdictCache())) == 1
+    assert len(propose(seen, waiting, NOW, 1, VerdictCache())) == 1
 
 
 def test_what_needs_a_search_is_left_to_the_model() -> None:

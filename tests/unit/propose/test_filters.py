@@ -4,7 +4,6 @@ that they rule out but by labels, which are the proposer's own rule.
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import msgspec
@@ -21,11 +20,13 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, Create, Update
 from holdfast.observe.cache import ObjectChange
+from holdfast.propose.decide import propose
 from holdfast.propose.feasibility.fleet import Fleet
-from holdfast.propose.feasibility.outcome import Proposal
+from holdfast.propose.feasibility.outcome import BindReplica
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import FILTERS
 from holdfast.propose.fleet_snapshot import FleetSnapshot
-from holdfast.propose.proposals import could_take, propose
+from holdfast.propose.proposals import could_take
 from tests.plane import ADMIN, SCHEDULER, Plane, accepted, bind, template
 
 some = st.sampled_from
@@ -120,12 +121,12 @@ def test_the_commit_accepts_what_the_filters_let_pass_and_nothing_else(
             # It could never run anywhere, and no scheduler ever sees it.
             continue
         replica = plane.replica(admitted.objects[0])
-        decision = propose(view, replica, plane.now, random.Random(seed))
+        decision = propose(view, [replica], plane.now, seed, VerdictCache())[0]
         for node in made:
             if not could_take(view, replica, node.name, plane.now):
                 answer = plane.ask(SCHEDULER, bind(replica, node, term))
                 assert isinstance(answer, Refusal), (node, work)
-        if isinstance(decision, Proposal):
+        if isinstance(decision, BindReplica):
             chosen = decision.node
             answer = plane.ask(SCHEDULER, bind(replica, by_name[chosen], term))
             assert isinstance(answer, Accepted), (answer, work)

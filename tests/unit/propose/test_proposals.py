@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import msgspec
@@ -31,17 +30,20 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selection.selectors import Expression, SelectorOperator
 from holdfast.model.time import Instant
 from holdfast.observe.cache import ObjectChange
+from holdfast.propose.decide import propose
 from holdfast.propose.feasibility.fleet import SHUNNED_MS, Fleet
 from holdfast.propose.feasibility.outcome import (
     NO_NODES,
+    BindReplica,
+    Decision,
     PlacementReport,
-    Proposal,
+    StayPending,
     Verdict,
     WakeEvent,
 )
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.fleet_snapshot import FleetSnapshot
-from holdfast.propose.proposals import could_take, propose
+from holdfast.propose.proposals import could_take
 from holdfast.propose.scores import SCORERS
 from tests.plane import template
 
@@ -90,20 +92,20 @@ def replica(wanted: Template | None = None, **placement: Any) -> Replica:
     return Replica(ObjectMeta(name="w-0-0", namespace="acme", uid="r"), spec=spec)
 
 
-def decide(seen: FleetSnapshot, work: Replica | None = None) -> Proposal | PlacementReport:
-    return propose(seen, work or replica(), NOW, random.Random(1))
+def decide(seen: FleetSnapshot, work: Replica | None = None) -> Decision:
+    return propose(seen, [work or replica()], NOW, 1, VerdictCache())[0]
 
 
-def placed(seen: FleetSnapshot, work: Replica | None = None) -> Proposal:
+def placed(seen: FleetSnapshot, work: Replica | None = None) -> BindReplica:
     decision = decide(seen, work)
-    assert isinstance(decision, Proposal), decision
+    assert isinstance(decision, BindReplica), decision
     return decision
 
 
 def waits(seen: FleetSnapshot, work: Replica | None = None) -> PlacementReport:
     decision = decide(seen, work)
-    assert isinstance(decision, PlacementReport), decision
-    return decision
+    assert isinstance(decision, StayPending), decision
+    return decision.report
 
 
 # Filters -----------------------------------------------------------------------------------------
@@ -195,7 +197,7 @@ def test_a_refused_node_is_avoided_for_a_moment_with_the_commits_own_reason() ->
     assert report.try_soon
     assert report.verdict is Verdict.WAITING
     later = Instant(NOW.monotonic_ms + SHUNNED_MS, NOW.wall_ms)
-    assert isinstance(propose(seen, replica(), later, random.Random(1)), Proposal)
+    assert isinstance(propose(seen, [replica()], later, 1, VerdictCache())[0], BindReplica)
 
 
 # What keeps it from all nodes --------------------------------------------------------------------
@@ -288,8 +290,8 @@ def test_equal_nodes_are_chosen_among_at_random_and_the_seed_decides() -> None:
     seen = view(*(node(f"n{index}") for index in range(8)))
 
     def chosen(seed: int) -> str:
-        decision = propose(seen, replica(), NOW, random.Random(seed))
-        assert isinstance(decision, Proposal)
+        decision = propose(seen, [replica()], NOW, seed, VerdictCache())[0]
+        assert isinstance(decision, BindReplica)
         return decision.node
 
     assert len({chosen(seed) for seed in range(40)}) > 4
@@ -317,8 +319,8 @@ def test_a_policy_weighs_scorers_by_intent() -> None:
     def scorers(restart: RestartPolicy, incarnation: int) -> set[str]:
         one = replica(msgspec.structs.replace(template(), restart=restart))
         spec = msgspec.structs.replace(one.spec, incarnation=incarnation)
-        it = propose(seen, msgspec.structs.replace(one, spec=spec), NOW, random.Random(1))
-        assert isinstance(it, Proposal)
+        it = propose(seen, [msgspec.structs.replace(one, spec=spec)], NOW, 1, VerdictCache())[0]
+        assert isinstance(it, BindReplica)
         # The breakdown is kept with the decision.
         assert set(it.best[0].scores) == set(it.scores)
         return set(it.scores)
@@ -337,8 +339,8 @@ def test_one_cache_keeps_the_intents_of_one_workload_apart() -> None:
     for incarnation in (0, 2, 0):
         one = replica()
         own = msgspec.structs.replace(one.spec, incarnation=incarnation)
-        it = propose(seen, msgspec.structs.replace(one, spec=own), NOW, random.Random(1), cache)
-        assert isinstance(it, Proposal)
+        it = propose(seen, [msgspec.structs.replace(one, spec=own)], NOW, 1, cache)[0]
+        assert isinstance(it, BindReplica)
         found.append(sorted(it.scores))
     assert found == [["headroom"], ["cost", "headroom"], ["headroom"]]
 

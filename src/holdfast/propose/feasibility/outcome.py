@@ -1,8 +1,8 @@
-"""The result of a decision: where a replica should go, or why no node is feasible.
+"""What a decision says: bind here, stop other work first, bind a gang together, or wait.
 
-`placement.py` makes these; the scheduler turns a proposal into a Bind and a report into the pending
-reason in a replica's status. Reasons are codes of `model/refusal.py` where one exists; the codes
-below are the scheduler's own and never change once released.
+`decide.py` `propose` answers with these; the scheduler turns a Bind into the request of that name
+and a report into the pending reason in a replica's status. Reasons are codes of `model/refusal.py`
+where one exists; the codes below are the scheduler's own and never change once released.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from enum import StrEnum
 
 import msgspec
 
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import Actor
 from holdfast.model.placement.fit import Allocation
 
@@ -130,7 +132,7 @@ class Ranked(msgspec.Struct, frozen=True, gc=False):
     scores: dict[str, float]
 
 
-class Proposal(msgspec.Struct, frozen=True, gc=False):
+class BindReplica(msgspec.Struct, frozen=True, gc=False):
     """The chosen node, what the replica would take there, and why it was chosen.
 
     `scores` is the chosen node's score by scorer; `reasons` counts what ruled out the infeasible
@@ -174,5 +176,28 @@ class Preempt(msgspec.Struct, frozen=True, gc=False):
     is_over: bool = False
 
 
-# What a decision about a replica says: bind it, make room for it first, or let it wait.
-Outcome = Proposal | Preempt | PlacementReport
+class BindGang(msgspec.Struct, frozen=True, gc=False):
+    """Members of a gang to be bound: `needed` of them at once, or none.
+
+    `needed` is 0 if the gang runs, and these join it one by one. `rest` is why the members without
+    a place wait, if there are any.
+    """
+
+    workload: Workload
+    places: tuple[tuple[Replica, BindReplica], ...]
+    needed: int = 0
+    rest: PlacementReport | None = None
+
+
+class StayPending(msgspec.Struct, frozen=True, gc=False):
+    """Nothing can be done now. `is_underway` says that an earlier decision is being carried out,
+    by a plan that reports for itself.
+    """
+
+    report: PlacementReport
+    is_underway: bool = False
+
+
+# The answer about one replica, and the answer about any work.
+ReplicaDecision = BindReplica | Preempt | StayPending
+Decision = ReplicaDecision | BindGang

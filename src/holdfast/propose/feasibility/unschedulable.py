@@ -1,6 +1,6 @@
 """Why no node is feasible for some work: the reasons with their counts, and the nearest miss.
 
-`placement.py` calls this when no node is feasible. The text must not change with every bind in
+`proposals.py` calls this when no node is feasible. The text must not change with every bind in
 flight, so assumptions do not count for it; `in_question` says that a place is only assumed to be
 taken.
 """
@@ -26,7 +26,7 @@ from holdfast.propose.fleet_snapshot import Candidate, FleetSnapshot
 from holdfast.propose.topology import affinity
 
 # Whether a replica would get a node on a snapshot.
-CouldPlace = Callable[[FleetSnapshot, Replica], bool]
+HasPlace = Callable[[FleetSnapshot, Replica], bool]
 # The changes of one node that are named. More than that is another node.
 CHANGES_MAX = 4
 
@@ -67,15 +67,15 @@ def code_counts(
 
 
 def explain_unschedulable(
-    view: FleetSnapshot, equivalence: EquivalenceClass, could_place: CouldPlace
+    view: FleetSnapshot, equivalence: EquivalenceClass, has_place: HasPlace
 ) -> PlacementReport:
-    """The report for work that no node can take; `could_place` is that of `proposals.py`."""
+    """The report for work that no node can take; `has_place` is that of `proposals.py`."""
     topology_counts = view.fleet.topology_counts
     columns = view.columns
     found_on = columns.node_log.end, columns.load_log.end, topology_counts.changes
     if equivalence.unschedulable is not None and equivalence.unschedulable[0] == found_on:
         return equivalence.unschedulable[1]
-    report = _Search(view, equivalence, could_place).report()
+    report = _Search(view, equivalence, has_place).report()
     equivalence.unschedulable = found_on, report
     return report
 
@@ -84,9 +84,9 @@ class _Search:
     """One evaluation of all nodes, without what is only assumed."""
 
     def __init__(
-        self, view: FleetSnapshot, equivalence: EquivalenceClass, could_place: CouldPlace
+        self, view: FleetSnapshot, equivalence: EquivalenceClass, has_place: HasPlace
     ) -> None:
-        self.view, self.equivalence, self.could_place = view, equivalence, could_place
+        self.view, self.equivalence, self.has_place = view, equivalence, has_place
         verdicts, columns = equivalence.verdicts, view.columns
         self.code: Codes = verdicts.code[columns.all].copy()
         # The topology rules come after all filters.
@@ -223,7 +223,7 @@ class _Search:
         view = self.view.only(site.name)
         for _ in range(CHANGES_MAX - 1):
             supposed = without_obstacle(view, site.node, work, refusal) if site.node else None
-            if supposed is None or self.could_place(supposed, work.replica):
+            if supposed is None or self.has_place(supposed, work.replica):
                 break
             view, site = supposed, supposed.fleet.at(0)
             found = first_refusal(work, candidate_at(view, site), filters)

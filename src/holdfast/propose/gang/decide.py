@@ -1,7 +1,7 @@
 """The decision about a gang: where its members start together, or why they wait.
 
-The scheduler asks this when it is the turn of any member; the answer is for all of them. Explain
-and replay ask it on their snapshots. Nothing is changed here, and the commit decides.
+`propose/decide.py` asks this about any member; the answer is for all of them. Nothing is changed
+here, and the commit decides.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from holdfast.model.refusal import Refusal
 from holdfast.observe.indexer import Index
 from holdfast.observe.node_columns import Ints
 from holdfast.propose.feasibility.outcome import (
+    GANG_BINDING,
     GANG_WAITS,
+    BindGang,
     PlacementReport,
-    Proposal,
+    StayPending,
     Verdict,
     WakeEvent,
 )
@@ -40,7 +42,7 @@ from holdfast.propose.gang.domains import (
     room_by_row,
 )
 from holdfast.propose.gang.member_places import GangSearch, gang_places, places
-from holdfast.propose.proposals import class_of, could_place, quota_room
+from holdfast.propose.proposals import class_of, has_place, quota_room
 
 
 def _gang_of(replica: Replica) -> tuple[str, ...]:
@@ -48,28 +50,6 @@ def _gang_of(replica: Replica) -> tuple[str, ...]:
 
 
 BY_GANG = Index("replicas", "gang", _gang_of)
-
-
-class GangStart(msgspec.Struct, frozen=True):
-    """Places for at least as many members as a gang needs, to be bound together."""
-
-    workload: Workload
-    needed: int
-    places: tuple[tuple[Replica, Proposal], ...]
-
-
-class GangGrowth(msgspec.Struct, frozen=True):
-    """Places for further members of a gang that runs, and why the others wait."""
-
-    places: tuple[tuple[Replica, Proposal], ...]
-    report: PlacementReport
-
-
-class GangBusy(msgspec.Struct, frozen=True, gc=False):
-    """Its places are being reserved or bound."""
-
-
-GangDecision = GangStart | GangGrowth | GangBusy | PlacementReport
 
 
 def record_in(view: FleetSnapshot, replica: Replica) -> Reservation | None:
@@ -89,7 +69,7 @@ def members_of(view: FleetSnapshot, replica: Replica) -> list[Replica]:
 
 def decide_gang(
     view: FleetSnapshot, replica: Replica, salt: int, verdict_cache: VerdictCache
-) -> GangDecision:
+) -> BindGang | StayPending:
     """The decision for the gang of this waiting replica."""
     workload: Workload | None = view.get("workloads", replica.namespace, replica.spec.workload)
     if workload is None or workload.metadata.uid != replica.spec.workload_uid:
@@ -103,9 +83,9 @@ def decide_gang(
     waiting = [it for it in members if _is_waiting(view, it)]
     record = record_in(view, replica)
     if record is not None and is_formed(record, workload.metadata.uid):
-        return _grow(view, gang, record, waiting, salt, verdict_cache)
+        return _grow(view, workload, gang, record, waiting, salt, verdict_cache)
     if record is not None and is_active(record):
-        return GangBusy()
+        return StayPending(being_bound(workload.name), is_underway=True)
     left = [it for it in members if it.status.state in CHARGED - {State.SUCCEEDED}]
     if left:
         return _waits(f"gang {workload.name} waits for {len(left)} members of its last run to stop")
@@ -121,7 +101,18 @@ def _is_waiting(view: FleetSnapshot, replica: Replica) -> bool:
     return is_pending and replica.metadata.deletion_timestamp is None and not is_assumed
 
 
-def _waits(message: str) -> PlacementReport:
+def being_bound(workload: str) -> PlacementReport:
+    """What the members of a gang report while a plan binds them."""
+    return PlacementReport(
+        {GANG_BINDING: 1}, f"gang {workload} is being bound", Verdict.WAITING, ()
+    )
+
+
+def _waits(message: str) -> StayPending:
+    return StayPending(_waiting_report(message))
+
+
+def _waiting_report(message: str) -> PlacementReport:
     events = (WakeEvent.TOPOLOGY,)
     return PlacementReport({GANG_WAITS: 1}, message, Verdict.WAITING, events)
 
@@ -134,10 +125,10 @@ def _start(
     needed: int,
     salt: int,
     verdict_cache: VerdictCache,
-) -> GangStart | PlacementReport:
+) -> BindGang | StayPending:
     equivalence = class_of(view, waiting[0], verdict_cache)
     if isinstance(equivalence, PlacementReport):
-        return equivalence
+        return StayPending(equivalence)
     key = verdict_cache.key(waiting[0])
     alike = [it for it in waiting if verdict_cache.key(it) == key]
     if len(alike) < needed:
@@ -147,33 +138,34 @@ def _start(
         )
     allowed, _ = quota_room(view, equivalence.work, len(alike))
     if allowed < needed:
-        return _over_quota(view, equivalence.work, needed, allowed)
+        return StayPending(_over_quota(view, equivalence.work, needed, allowed))
     search = GangSearch(view, equivalence, verdict_cache, salt)
     found = gang_places(search, alike[:allowed], gang, needed)
     if not found:
-        return _no_room(search, workload.name, gang, needed)
-    return GangStart(workload, needed, tuple(zip(alike, found, strict=False)))
+        return StayPending(_no_room(search, workload.name, gang, needed))
+    return BindGang(workload, tuple(zip(alike, found, strict=False)), needed)
 
 
 def _grow(
     view: FleetSnapshot,
+    workload: Workload,
     gang: Gang,
     record: Reservation,
     waiting: Sequence[Replica],
     salt: int,
     verdict_cache: VerdictCache,
-) -> GangGrowth | PlacementReport:
+) -> BindGang | StayPending:
     """Places for the rest of a gang that runs, in the domain of the others if that is required."""
     if not waiting:
         return _waits("its bind is on the way")
     equivalence = class_of(view, waiting[0], verdict_cache)
     if isinstance(equivalence, PlacementReport):
-        return equivalence
+        return StayPending(equivalence)
     key = verdict_cache.key(waiting[0])
     alike = [it for it in waiting if verdict_cache.key(it) == key]
     allowed, over = quota_room(view, equivalence.work, len(alike))
     if over is not None:
-        return over
+        return StayPending(over)
     search = GangSearch(view, equivalence, verdict_cache, salt)
     nodes = [it.node for it in record.status.claims if it.node]
     among = domain_of(view, gang.within, nodes[0]) if gang.within and nodes else None
@@ -182,16 +174,16 @@ def _grow(
         among, found = None, places(search, alike[:allowed])
     placed = tuple(zip(alike, found, strict=False))
     if len(placed) == len(waiting):
-        return GangGrowth(placed, _waits("its bind is on the way"))
+        return BindGang(workload, placed)
     where = f" on nodes with the {gang.within} of its members" if among is not None else ""
-    base = explain_unschedulable(view, equivalence, could_place)
+    base = explain_unschedulable(view, equivalence, has_place)
     report = msgspec.structs.replace(
         base,
         reasons=base.reasons or {GANG_WAITS: 1},
         message=f"gang {record.spec.owner.name} runs without it: no room for more{where}; "
         f"{base.message}",
     )
-    return GangGrowth(placed, report)
+    return BindGang(workload, placed, rest=report) if placed else StayPending(report)
 
 
 MANY_GANGS = PlacementReport(
@@ -238,7 +230,7 @@ def _over_quota(
     if usage is not None:
         _, over = usage.room(work.namespace, of, _times(amounts, needed), work.budget, 1)
     if over is None:
-        return _waits(f"{says}, and the quota has room for {allowed}")
+        return _waiting_report(f"{says}, and the quota has room for {allowed}")
     base = over_quota(over, work.namespace)
     message = f"{says}, and the quota has room for {allowed} now: {base.message}"
     return msgspec.structs.replace(base, message=message)
@@ -251,7 +243,7 @@ def _no_room(search: GangSearch, name: str, gang: Gang, needed: int) -> Placemen
     ever = _most(view, gang, empty_room_by_row(view, equivalence), needed)
     where = f" on nodes with one {gang.within}" if gang.within and gang.within_required else ""
     says = f"gang {name} needs {needed} members at once{where}"
-    base = explain_unschedulable(view, equivalence, could_place) if not now else None
+    base = explain_unschedulable(view, equivalence, has_place) if not now else None
     nearest = base.nearest_miss if base is not None else None
     reasons = base.reasons if base is not None and base.reasons else {GANG_WAITS: 1}
     events = (WakeEvent.NODES, WakeEvent.ALLOWANCE, WakeEvent.TOPOLOGY)

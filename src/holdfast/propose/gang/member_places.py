@@ -16,7 +16,7 @@ from holdfast.model.kinds.workload import Gang
 from holdfast.observe.node_columns import Bools
 from holdfast.propose.batch_placement import BatchPlacement
 from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
-from holdfast.propose.feasibility.outcome import PlacementReport, Proposal
+from holdfast.propose.feasibility.outcome import BindReplica, PlacementReport
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.fleet_snapshot import FleetSnapshot
 from holdfast.propose.gang.domains import domains, room_by_row
@@ -35,12 +35,12 @@ class GangSearch(msgspec.Struct, frozen=True):
 
 def gang_places(
     search: GangSearch, members: Sequence[Replica], gang: Gang, needed: int
-) -> list[Proposal]:
+) -> list[BindReplica]:
     """Places for as many members as one domain takes; empty if they are fewer than needed.
 
     With `withinRequired: false` any nodes are tried once no domain takes enough.
     """
-    found: list[Proposal] = []
+    found: list[BindReplica] = []
     if not gang.within:
         found = places(search, members)
         return found if len(found) >= needed else []
@@ -60,7 +60,7 @@ def gang_places(
 
 def places(
     search: GangSearch, members: Sequence[Replica], among: Bools | None = None
-) -> list[Proposal]:
+) -> list[BindReplica]:
     """Places for as many of these members as there are on these nodes, in their order."""
     view, equivalence = search.view, search.equivalence
     first = place_for_class(view, equivalence, search.salt, among)
@@ -91,12 +91,12 @@ def places(
 
 def _one_by_one(
     search: GangSearch, members: Sequence[Replica], among: Bools | None
-) -> list[Proposal]:
+) -> list[BindReplica]:
     """The same where a placement changes more than sums: each is assumed on a copy of the fleet."""
     fleet = search.view.fleet.copy()
     view = msgspec.structs.replace(search.view, fleet=fleet)
     cache = search.verdict_cache.like_this()
-    found: list[Proposal] = []
+    found: list[BindReplica] = []
     for replica in members:
         equivalence = class_of(view, replica, cache)
         if isinstance(equivalence, PlacementReport):

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from holdfast.model.charging import is_active
+from holdfast.model.errors import unreachable
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Intent, Reservation, ReservationPhase
 from holdfast.model.kinds.workload import Workload
@@ -25,16 +26,11 @@ from holdfast.model.requests import Term
 from holdfast.model.time import Instant, timestamp
 from holdfast.observe.cache import ObjectChange
 from holdfast.observe.operation_plan import PlanStep
-from holdfast.propose.feasibility.outcome import GANG_BINDING, PlacementReport, Verdict
+from holdfast.propose.decide import propose
+from holdfast.propose.feasibility.outcome import BindGang, PlacementReport, StayPending
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.fleet_snapshot import FleetSnapshot
-from holdfast.propose.gang.decide import (
-    MANY_GANGS,
-    GangBusy,
-    GangDecision,
-    GangStart,
-    decide_gang,
-)
+from holdfast.propose.gang.decide import MANY_GANGS, being_bound
 from holdfast.propose.gang.steps import GangSteps
 from holdfast.propose.plans import PlacementPlan, PlannedPlace, PlanRunner
 
@@ -59,7 +55,7 @@ class GangRounds:
     def __init__(self, identity: str, together_max: int) -> None:
         self._identity, self._together_max = identity, together_max
         # What was decided in this round, by the uid of the workload: members take turns.
-        self._reports: dict[str, PlacementReport] = {}
+        self._reports: dict[str, StayPending] = {}
         # The active records of gangs, by uid, and when those without a plan are taken up.
         self._records: dict[str, tuple[str, str]] = {}
         self._resume_ms = 0
@@ -74,27 +70,32 @@ class GangRounds:
         self,
         view: FleetSnapshot,
         replica: Replica,
+        now: Instant,
         salt: int,
         verdict_cache: VerdictCache,
         plans: PlanRunner,
-    ) -> GangDecision:
+    ) -> BindGang | StayPending:
         """The decision for the gang of this member, once in a round."""
         if plans.is_running(name_of(replica.namespace, replica.spec.gang)):
-            return GangBusy()
+            return StayPending(being_bound(replica.spec.gang), is_underway=True)
         uid = replica.spec.workload_uid
         known = self._reports.get(uid)
         if known is not None:
             return known
-        decided = decide_gang(view, replica, salt, verdict_cache)
-        if isinstance(decided, GangStart) and not plans.room:
-            decided = MANY_GANGS
-        if isinstance(decided, PlacementReport):
+        (decided,) = propose(view, [replica], now, salt, verdict_cache)
+        if isinstance(decided, BindGang):
+            if plans.room or not decided.needed:
+                return decided
+            decided = StayPending(MANY_GANGS)
+        if not isinstance(decided, StayPending):
+            unreachable(f"a member of a gang was placed alone: {decided}")
+        if not decided.is_underway:
             self._reports[uid] = decided
         return decided
 
     # Plans ---------------------------------------------------------------------------------------
 
-    def plan_of(self, decided: GangStart, term: Term, now: Instant) -> PlacementPlan:
+    def plan_of(self, decided: BindGang, term: Term, now: Instant) -> PlacementPlan:
         """The plan that binds a gang for which there are places."""
         workload, gang = decided.workload, decided.workload.spec.gang
         for_ms = (gang.timeout_seconds if gang is not None else 0) * 1_000
@@ -187,6 +188,5 @@ def _record_key(workload: Workload) -> _Name:
 
 def _waits(workload: str) -> Callable[[FleetSnapshot, Instant], PlacementReport]:
     """What the members say while their gang is being bound."""
-    message = f"gang {workload} is being bound"
-    report = PlacementReport({GANG_BINDING: 1}, message, Verdict.WAITING, ())
+    report = being_bound(workload)
     return lambda _view, _now: report

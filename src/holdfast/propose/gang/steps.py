@@ -39,13 +39,13 @@ from holdfast.model.requests import (
 from holdfast.observe.operation_plan import PlanStep
 from holdfast.observe.snapshot import Snapshot
 from holdfast.propose.bind_operation import bind_of, operation_of
-from holdfast.propose.feasibility.outcome import Proposal
+from holdfast.propose.feasibility.outcome import BindReplica
 
 # Members that are bound by one transaction. etcd takes 128 compares and operations in one, and each
 # member has two records of its own.
 TOGETHER_MAX = 30
 
-Places = Sequence[tuple[Replica, Proposal]]
+Places = Sequence[tuple[Replica, BindReplica]]
 
 
 class GangSteps:
@@ -193,7 +193,7 @@ class GangSteps:
             return None
         return found if found.status.phase is phase else None
 
-    def _reserve(self, replica: Replica, place: Proposal, deadline: datetime) -> Reserve:
+    def _reserve(self, replica: Replica, place: BindReplica, deadline: datetime) -> Reserve:
         uid, number = replica.metadata.uid, replica.status.transition_number
         return Reserve(
             Target(replica.namespace, replica.name, uid, number),

@@ -25,9 +25,9 @@ from holdfast.observe.operation_plan import AwaitProgress, AwaitShown, PlanStep
 from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
 from holdfast.propose.feasibility.outcome import (
     VICTIMS_STOPPING,
+    BindReplica,
     PlacementReport,
     Preempt,
-    Proposal,
     Verdict,
     WakeEvent,
 )
@@ -64,7 +64,7 @@ def fits_now(view: FleetSnapshot, replica: Replica, held: Reservation, at: Claim
 
 def resumed(
     view: FleetSnapshot, replica: Replica, equivalence: EquivalenceClass, now: Instant
-) -> Proposal | Preempt | None:
+) -> BindReplica | Preempt | None:
     """What to do about the promise of a replica; None if it has none."""
     found = promise_of(view, replica)
     if found is None:
@@ -75,7 +75,7 @@ def resumed(
     takes = site is not None and bool(equivalence.verdicts.takes_work(view.columns)[site.row])
     is_over = left_ms < LEFT_MIN_MS or not takes
     if site is not None and not is_over and fits_now(view, replica, held, at):
-        return Proposal(
+        return BindReplica(
             node=at.node,
             node_uid=site.uid,
             held=Allocation(at.charge, at.devices, at.ports),

@@ -6,7 +6,7 @@ priority a few are examined exactly. There everything legal is imagined gone, an
 the most valuable first, as long as the work still fits beside it: what is not given back are the
 victims, and each of them is needed.
 
-`could_place` decides in the end, on a snapshot of that node without the victims. So nothing is
+`has_place` decides in the end, on a snapshot of that node without the victims. So nothing is
 stopped for a place that the rules would refuse.
 """
 
@@ -45,7 +45,7 @@ from holdfast.propose.preemption.evictables import Evictable
 # How many nodes are examined exactly, the most promising first.
 NODES_EXAMINED_MAX = 4
 
-CouldPlace = Callable[[FleetSnapshot, Replica], bool]
+HasPlace = Callable[[FleetSnapshot, Replica], bool]
 
 
 class _Room(msgspec.Struct, frozen=True):
@@ -71,10 +71,10 @@ class VictimSearch:
         replica: Replica,
         salt: int,
         now: Instant,
-        could_place: CouldPlace,
+        has_place: HasPlace,
     ) -> None:
         self._view, self._equivalence, self._salt = view, equivalence, salt
-        self._could_place = could_place
+        self._has_place = has_place
         self._displaced = replica.status.displaced
         at = self._displaced.at if self._displaced is not None else None
         self._ago_ms = max(0, now.wall_ms - wall_ms(at)) if at is not None else 0
@@ -261,9 +261,9 @@ class VictimSearch:
         replica = equivalence.work.replica
         if equivalence.topology_rules is None:
             gone = (it.uid for it in room.victims)
-            return self._could_place(view.only_without(room.site.name, gone), replica)
+            return self._has_place(view.only_without(room.site.name, gone), replica)
         found = [view.get("replicas", *it.key) for it in room.victims]
-        return self._could_place(view.without(*(it for it in found if it is not None)), replica)
+        return self._has_place(view.without(*(it for it in found if it is not None)), replica)
 
     def _preempt(self, room: _Room, report: PlacementReport) -> Preempt:
         view = self._view

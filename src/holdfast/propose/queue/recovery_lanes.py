@@ -16,7 +16,7 @@ from holdfast.model.refusal import Reason
 from holdfast.model.time import Instant, wall_ms
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.node_state import NodeState
-from holdfast.propose.feasibility.outcome import PlacementReport, Proposal, WakeEvent
+from holdfast.propose.feasibility.outcome import BindReplica, PlacementReport, WakeEvent
 from holdfast.propose.fleet_snapshot import FleetSnapshot
 
 # A lane that ends sooner than this is not used: the commit allows for clock skew, and a bind takes
@@ -34,7 +34,7 @@ class RecoveryLanes:
 
     def place(
         self, view: FleetSnapshot, replica: Replica, report: PlacementReport, now: Instant
-    ) -> Proposal | None:
+    ) -> BindReplica | None:
         """A place in the lane of its workload, if there is one for it."""
         lane = self._lane(view, replica, report, now)
         if lane is None:
@@ -86,8 +86,8 @@ class RecoveryLanes:
 
 def _proposal(
     view: FleetSnapshot, lane: Reservation, site: NodeState, report: PlacementReport
-) -> Proposal:
-    return Proposal(
+) -> BindReplica:
+    return BindReplica(
         node=site.name,
         node_uid=site.uid,
         # The lane is charged for it until it is bound: it must not be counted twice.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import random
 import weakref
 from typing import Any
 
@@ -19,13 +18,19 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selection.selectors import Expression, SelectorOperator
 from holdfast.observe.cache import ObjectChange
 from holdfast.observe.node_columns import Codes, Floats, Ints, Level, Rows
+from holdfast.propose.decide import propose
 from holdfast.propose.feasibility import verdict_cache as verdict_caches
 from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
-from holdfast.propose.feasibility.outcome import FILTER_UNKNOWN, PlacementReport, Proposal, Verdict
+from holdfast.propose.feasibility.outcome import (
+    FILTER_UNKNOWN,
+    BindReplica,
+    PlacementReport,
+    StayPending,
+    Verdict,
+)
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import Filter
 from holdfast.propose.fleet_snapshot import Candidate, FleetSnapshot, PendingWork
-from holdfast.propose.proposals import propose, propose_batch
 from holdfast.propose.scores import Scorer
 from tests.plane import template
 from tests.unit.propose.test_proposals import NOW, node, replica, view
@@ -37,8 +42,11 @@ def policy(**spec: Any) -> SchedulerPolicy:
 
 def decided(
     seen: FleetSnapshot, verdict_cache: VerdictCache | None = None, work: Any = None
-) -> Proposal | PlacementReport:
-    return propose(seen, work or replica(), NOW, random.Random(1), verdict_cache)
+) -> BindReplica | PlacementReport:
+    """Where it goes, or why it waits."""
+    (decision,) = propose(seen, [work or replica()], NOW, 1, verdict_cache or VerdictCache())
+    assert isinstance(decision, BindReplica | StayPending)
+    return decision.report if isinstance(decision, StayPending) else decision
 
 
 # A plugin as a user would write it: nodes of a rack without power are avoided. ----------------
@@ -74,10 +82,10 @@ def test_a_filter_that_a_user_added_works_where_the_policy_names_it() -> None:
     verdict_cache = VerdictCache(filters=[RACK_POWER])
     named = view(*nodes, policy=policy(filters=("rack-power",)))
     found = decided(named, verdict_cache)
-    assert isinstance(found, Proposal)
+    assert isinstance(found, BindReplica)
     assert (found.node, found.reasons) == ("b", {"RackWithoutPower": 1})
     unnamed = decided(view(*nodes), verdict_cache)
-    assert isinstance(unnamed, Proposal)
+    assert isinstance(unnamed, BindReplica)
     assert unnamed.candidates == 2
     report = decided(view(nodes[0], policy=policy(filters=("rack-power",))), verdict_cache)
     assert isinstance(report, PlacementReport)
@@ -100,21 +108,21 @@ def test_a_scorer_that_a_user_added_counts_by_its_weight() -> None:
     """[F3]"""
     nodes = node("a"), node("b", labels={"nice": "yes"}), node("c")
     found = decided(view(*nodes), VerdictCache(scorers=[NICE]))
-    assert isinstance(found, Proposal)
+    assert isinstance(found, BindReplica)
     assert found.node == "b"
     assert found.scores["nice"] == 100.0
     assert [ranked.scores["nice"] for ranked in found.best] == [100.0, 0.0, 0.0]
     only = decided(view(*nodes, policy=policy(weights={"nice": 1})), VerdictCache(scorers=[NICE]))
-    assert isinstance(only, Proposal)
+    assert isinstance(only, BindReplica)
     assert list(only.scores) == ["nice"]
 
 
 # The scorers that are there ----------------------------------------------------------------------
 
 
-def best_of(*nodes: Any, weights: dict[str, int] | None = None, work: Any = None) -> Proposal:
+def best_of(*nodes: Any, weights: dict[str, int] | None = None, work: Any = None) -> BindReplica:
     found = decided(view(*nodes, policy=policy(weights=weights or {})), None, work)
-    assert isinstance(found, Proposal)
+    assert isinstance(found, BindReplica)
     return found
 
 
@@ -152,7 +160,7 @@ def test_an_image_that_comes_to_a_node_makes_it_better_at_once() -> None:
     seen = view(node("cold"), node("warm"), policy=policy(weights={"image": 1}))
     work = replica(template(image="img:1"))
     before = decided(seen, verdict_cache, work)
-    assert isinstance(before, Proposal)
+    assert isinstance(before, BindReplica)
     assert before.score == 0.0
     old = node("warm")
     new = msgspec.structs.replace(
@@ -160,19 +168,19 @@ def test_an_image_that_comes_to_a_node_makes_it_better_at_once() -> None:
     )
     assert seen.fleet.notice(ObjectChange("nodes", old, new)) == []
     after = decided(seen, verdict_cache, work)
-    assert isinstance(after, Proposal)
+    assert isinstance(after, BindReplica)
     assert (after.node, after.score) == ("warm", 100.0)
 
 
 def test_many_nodes_that_come_at_once_make_devices_worth_sparing() -> None:
     """A class that was evaluated while there were none is evaluated again. [F3]"""
     verdict_cache, seen = VerdictCache(), view(node())
-    assert isinstance(decided(seen, verdict_cache), Proposal)
+    assert isinstance(decided(seen, verdict_cache), BindReplica)
     devices = (Device(id="g", device_class="gpu"),)
     for index in range(200):
         seen.fleet.notice(ObjectChange("nodes", None, node(f"rich-{index}", devices=devices)))
     found = decided(seen, verdict_cache)
-    assert isinstance(found, Proposal)
+    assert isinstance(found, BindReplica)
     assert (found.node, found.scores["scarce"]) == ("n", 100.0)
 
 
@@ -191,13 +199,13 @@ def test_a_filter_that_depends_on_the_load_is_evaluated_before_each_placement() 
     lonely = Filter("alone", alone, all_alone, ("NotAlone",), passes=True, by_load=True)
     seen = view(node("a"), node("b"), policy=policy(filters=("alone",)))
     verdict_cache = VerdictCache(filters=[lonely])
-    first = propose_batch(seen, [replica(), replica()], NOW, 1, verdict_cache)
+    first = propose(seen, [replica(), replica()], NOW, 1, verdict_cache)
     assert len(first) == 1, "the next one depends on it"
     (only,) = first
-    assert isinstance(only, Proposal)
+    assert isinstance(only, BindReplica)
     seen.fleet.assume("x", ("acme", "x"), only.node, only.held, 0)
     found = decided(seen, verdict_cache)
-    assert isinstance(found, Proposal)
+    assert isinstance(found, BindReplica)
     assert found.node != only.node
     assert found.reasons == {"NotAlone": 1}
 

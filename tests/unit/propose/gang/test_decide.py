@@ -24,17 +24,11 @@ from holdfast.model.kinds.workload import Gang, Workload, WorkloadSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.fit import demand_of
-from holdfast.model.time import timestamp
-from holdfast.propose.feasibility.outcome import PlacementReport, Verdict
+from holdfast.model.time import Instant, timestamp
+from holdfast.propose.decide import propose
+from holdfast.propose.feasibility.outcome import BindGang, PlacementReport, StayPending, Verdict
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.fleet_snapshot import FleetSnapshot, snapshot_of
-from holdfast.propose.gang.decide import (
-    GangBusy,
-    GangDecision,
-    GangGrowth,
-    GangStart,
-    decide_gang,
-)
 from tests.plane import template
 
 CORE = template(cpu="1", memory="1Gi")
@@ -80,23 +74,25 @@ def view(*nodes: Node, members: list[Replica], **objects: Any) -> FleetSnapshot:
     )
 
 
-def decide(seen: FleetSnapshot, first: Replica) -> GangDecision:
-    return decide_gang(seen, first, 1, VerdictCache())
+def decide(seen: FleetSnapshot, first: Replica) -> BindGang | StayPending:
+    (decided,) = propose(seen, [first], Instant(0, 0), 1, VerdictCache())
+    assert isinstance(decided, BindGang | StayPending)
+    return decided
 
 
-def asked(workload: Workload, *nodes: Node, count: int = 8, **more: Any) -> GangDecision:
+def asked(workload: Workload, *nodes: Node, count: int = 8, **more: Any) -> BindGang | StayPending:
     members = [member(number, workload.spec.template) for number in range(count)]
     return decide(view(*nodes, members=members, workloads=[workload], **more), members[-1])
 
 
-def placed(decided: GangDecision) -> list[str]:
-    assert isinstance(decided, GangStart | GangGrowth), decided
+def placed(decided: BindGang | StayPending) -> list[str]:
+    assert isinstance(decided, BindGang), decided
     return [place.node for _, place in decided.places]
 
 
-def waits(decided: GangDecision) -> PlacementReport:
-    assert isinstance(decided, PlacementReport), decided
-    return decided
+def waits(decided: BindGang | StayPending) -> PlacementReport:
+    assert isinstance(decided, StayPending), decided
+    return decided.report
 
 
 def test_all_members_are_placed_or_none() -> None:
@@ -172,12 +168,12 @@ def test_members_with_devices_are_placed_one_after_the_other() -> None:
     seen = view(node("a", gpus=2), node("b", gpus=2), members=members, workloads=[gang])
     decided = decide(seen, members[0])
     assert sorted(placed(decided)) == ["a", "a", "b", "b"]
-    assert isinstance(decided, GangStart)
+    assert isinstance(decided, BindGang)
     held = [(place.node, place.held.devices[0].device) for _, place in decided.places]
     assert len(set(held)) == 4
     assert seen.fleet.assumptions == 0
     short = view(node("a", gpus=2), node("b", gpus=1), members=members, workloads=[gang])
-    assert isinstance(decide(short, members[0]), PlacementReport)
+    assert isinstance(decide(short, members[0]), StayPending)
 
 
 def test_a_gang_is_beyond_the_quota_as_a_whole() -> None:
@@ -215,8 +211,9 @@ def test_a_gang_that_runs_grows_in_its_domain() -> None:
     objects = {"workloads": [gang], "reservations": [held]}
     decided = decide(view(*nodes, members=[*there, *waiting], **objects), waiting[0])
     assert placed(decided) == ["a", "a"]
-    assert isinstance(decided, GangGrowth)
-    assert "no room for more on nodes with the rack of its members" in decided.report.message
+    assert isinstance(decided, BindGang)
+    assert decided.rest is not None
+    assert "no room for more on nodes with the rack of its members" in decided.rest.message
 
 
 def test_nothing_is_decided_while_its_places_are_being_reserved() -> None:
@@ -225,4 +222,4 @@ def test_nothing_is_decided_while_its_places_are_being_reserved() -> None:
     for phase, is_busy in ((ReservationPhase.HELD, True), (ReservationPhase.RELEASED, False)):
         objects = {"workloads": [gang], "reservations": [record(phase=phase)]}
         decided = decide(view(node("a"), members=members, **objects), members[0])
-        assert isinstance(decided, GangBusy) is is_busy
+        assert (isinstance(decided, StayPending) and decided.is_underway) is is_busy
