@@ -48,7 +48,7 @@ class LocalPlanePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What to run.
 
     server: arguments of the server, except the address on which it listens.
-    agents: the number of nodes on this machine.
+    agents: the number of nodes on this machine, in this region.
     """
 
     data: Path
@@ -56,6 +56,7 @@ class LocalPlanePlan(msgspec.Struct, frozen=True, kw_only=True):
     pki: Path
     server: tuple[str, ...]
     agents: int
+    region: str = REGION
 
     @property
     def logs(self) -> Path:
@@ -156,8 +157,8 @@ class LocalPlane:
             *("--data", str(self.plan.data / AGENTS / name)),
             # The store, the authority and the administrator's kubeconfig are beside the agents.
             *("--hide", str(self.plan.data)),
-            *("--region", REGION),
-            *("--zone", f"{REGION}-{number}"),
+            *("--region", self.plan.region),
+            *("--zone", f"{self.plan.region}-{number}"),
             *share(self.plan.agents, self.plan.data),
             # All nodes share one network, in which a fixed port is available once.
             *("--port-share", f"{number}/{self.plan.agents}"),

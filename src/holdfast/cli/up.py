@@ -23,11 +23,12 @@ from rich.console import Console
 from holdfast.cli.command_table import Section
 from holdfast.cli.exit_codes import ExitCode, complain, invalid_as_usage_error, plain, run
 from holdfast.cli.local_plane import LocalPlane, LocalPlanePlan, data_directory_lock
-from holdfast.cli.plane_parts import server_options
+from holdfast.cli.plane_parts import REGION, server_options
 from holdfast.host.process.foreground import forget_inherited, is_ignored
 from holdfast.host.server.server_options import server_arguments, settings_of
 from holdfast.host.server.settings import MEMORY, ServerSettings
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, invalid_option
+from holdfast.model.plane import PlaneRole
 
 SECTION = Section.START
 AGENTS = 3
@@ -56,12 +57,15 @@ def up(agents: int, **given: Any) -> int:
         with invalid_as_usage_error():
             settings = settings_of(argparse.Namespace(**given))
             settings.check()
+            if agents and settings.plane.role is PlaneRole.GLOBAL:
+                raise invalid_option("--agents", str(agents), "a global plane has no nodes: use 0")
         plan = LocalPlanePlan(
             data=settings.data,
             listen=given["listen"],
             pki=settings.pki_directory,
             server=server_arguments(given),
             agents=agents,
+            region=settings.plane.region or REGION,
         )
         with data_directory_lock(plan.data):
             return await _Up(plan, settings).run()

@@ -16,6 +16,7 @@ from holdfast.model.kinds.template import Resources
 from holdfast.model.lifecycle import Actor
 from holdfast.model.machine import Rng
 from holdfast.model.observation_age import OBSERVATION_AGE_MAX_MS
+from holdfast.model.plane import Plane
 from holdfast.model.time import Instant, timestamp, wall_ms
 from holdfast.model.transaction import ABSENT
 
@@ -25,6 +26,8 @@ _BITS = 1 << 32
 class PlaneSettings(msgspec.Struct, frozen=True):
     """The configuration of one plane. All servers of a plane must have the same."""
 
+    # Which plane it is: its name, and what it is responsible for.
+    plane: Plane = Plane()
     # Deadlines are by the authority's wall clock; holders stop this much early, reclaimers act this
     # much late.
     skew_ms: int = 2_000
@@ -107,6 +110,11 @@ class Context(msgspec.Struct, frozen=True):
     ages: Ages | None = None
     # The default knows the age of no revision; an authority passes its own.
     revisions: RevisionAges = msgspec.field(default_factory=RevisionAges)
+
+    @property
+    def plane(self) -> Plane:
+        """The plane in which it is decided."""
+        return self.settings.plane
 
     @property
     def at(self) -> datetime:

@@ -27,6 +27,7 @@ from holdfast.model.ledger import (
     QuotaLedger,
 )
 from holdfast.model.meta import Object, Operation, Part, Timestamp
+from holdfast.model.plane import PlaneRecord
 from holdfast.model.plane_format import PlaneFormat
 from holdfast.model.quarantine import Quarantined
 from holdfast.model.registry import KINDS
@@ -75,6 +76,7 @@ _TYPES: tuple[tuple[str, type[Any]], ...] = (
     (f"{keys.AUDIT}head/", Head),
     (keys.QUARANTINE, Quarantined),
     (keys.FORMATS, PlaneFormat),
+    (keys.PLANES, PlaneRecord),
 )
 DECODERS = {prefix: msgspec.json.Decoder(struct) for prefix, struct in _TYPES}
 _ENCODER = msgspec.json.Encoder()

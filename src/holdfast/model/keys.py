@@ -20,6 +20,7 @@ QUARANTINE = "quarantine/"
 FORMATS = "formats/"
 ENCRYPTION = "encryption/"
 TRUST = "trust/"
+PLANES = "planes/"
 
 # The last code point. No store accepts a key that starts with it, so every key sorts before it.
 END = "\U0010ffff"
@@ -103,6 +104,11 @@ def audit_head() -> str:
 def plane_format() -> str:
     """The key of the plane's format."""
     return f"{FORMATS}plane"
+
+
+def plane_record() -> str:
+    """The key of the record of the plane that the store belongs to."""
+    return f"{PLANES}own"
 
 
 def encryption_proof() -> str:

@@ -1,7 +1,8 @@
 """A plane: one store with its servers, schedulers and controllers.
 
-A value that says which plane something belongs to. The options of a server make one, and clients
-are shown it; a simulated world builds one plane or several from such values.
+A value that says which plane something belongs to. The options of a server make one, its store
+remembers it, decisions ask it, and clients are shown it; a simulated world builds one plane or
+several from such values.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from enum import Enum
 import msgspec
 
 from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.meta import Part
 from holdfast.model.validation.names import NAME_RULE, is_name
 
 
@@ -57,6 +59,17 @@ class Plane(msgspec.Struct, frozen=True, omit_defaults=True):
         if errors:
             raise Invalid("; ".join(map(str, errors)), tuple(errors))
 
+    def node_refusal(self, region: str) -> str:
+        """Why no node of this region may register; empty if it may."""
+        if self.role is PlaneRole.GLOBAL:
+            return f"this is plane {self}, which has no nodes: let it join the plane of its region"
+        if self.role is PlaneRole.REGION and region != self.region:
+            return (
+                f"it is in region {region[:80]!r}, and this is plane {self}: let it join the plane "
+                f"of its region, or start its agent with --region {self.region}"
+            )
+        return ""
+
     def __str__(self) -> str:
         """The plane as it is shown to people: `eu, the region eu-central`."""
         match self.role:
@@ -65,3 +78,30 @@ class Plane(msgspec.Struct, frozen=True, omit_defaults=True):
             case PlaneRole.GLOBAL:
                 return f"{self.name}, the global plane"
         return f"{self.name}, region {self.region}" if self.region else self.name
+
+
+class PlaneRecord(Part, frozen=True):
+    """Which plane a store belongs to; the first server that starts over the store writes it."""
+
+    name: str
+    role: PlaneRole = PlaneRole.BOTH
+    region: str = ""
+
+
+def record_of(plane: Plane) -> PlaneRecord:
+    """What the plane's store remembers of it."""
+    return PlaneRecord(plane.name, plane.role, plane.region)
+
+
+def store_refusal(found: PlaneRecord, plane: Plane) -> str:
+    """Why no server of this plane may use a store with this record; empty if it may."""
+    if found == record_of(plane):
+        return ""
+    owner = Plane(found.name, found.role, found.region)
+    options = f"--plane={owner.name} --plane-role={owner.role.value}"
+    if owner.region:
+        options += f" --plane-region={owner.region}"
+    return (
+        f"the store belongs to plane {owner}, and this server is started for plane {plane}: start "
+        f"it with {options}, or with a store of its own (--data, --store, --etcd-prefix)"
+    )

@@ -6,22 +6,42 @@ import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.local_plane import LocalPlane, LocalPlanePlan, data_directory_lock, share
+from holdfast.cli.main import root
 from holdfast.host.__main__ import parser
 from holdfast.host.component.options import agent_settings
 from holdfast.model import quantity
 from holdfast.model.errors import Conflict
 
 
-def plan(folder: Path, agents: int = 2) -> LocalPlanePlan:
+def plan(folder: Path, agents: int = 2, region: str = "local") -> LocalPlanePlan:
     return LocalPlanePlan(
         data=folder / "data",
         listen="127.0.0.1:0",
         pki=folder / "data" / "pki",
         server=("--data", str(folder / "data")),
         agents=agents,
+        region=region,
     )
+
+
+def test_nodes_are_in_the_region_of_their_plane(tmp_path: Path) -> None:
+    plane = LocalPlane(plan(tmp_path, region="eu-central"), lambda text: None)
+    plane.url = "https://127.0.0.1:6443"
+    parsed = [parser().parse_args(plane.arguments_of(it)) for it in plane.plan.nodes]
+    facts = [agent_settings(arguments).facts for arguments in parsed]
+    assert {it.region for it in facts} == {"eu-central"}
+    assert {it.zone for it in facts} == {"eu-central-1", "eu-central-2"}
+
+
+def test_a_global_plane_has_no_nodes(tmp_path: Path) -> None:
+    options = ("--data", str(tmp_path / "data"), "--plane-role=global", "--agents=1")
+    ended = CliRunner().invoke(root, ["up", *options], standalone_mode=False)
+    assert "--agents: 1: a global plane has no nodes" in ended.output
+    assert ended.return_value == ExitCode.USAGE
 
 
 def test_shares_of_the_machine_never_add_up_to_more_than_it_has(tmp_path: Path) -> None:

@@ -203,6 +203,9 @@ def _is_anothers(now: NodeStatus, given: NodeStatus) -> bool:
 
 def _first(draft: Draft, context: Context, request: RegisterNode, mark: str) -> Node | Refusal:
     given = request.node
+    why = context.plane.node_refusal(given.spec.region)
+    if why:
+        return Refusal(Reason.REGION_MISMATCH, f"node {given.name}: {why}")
     fields = (*AGENT_SPEC, *FIRST_SPEC)
     spec = msgspec.structs.replace(
         Node(ObjectMeta()).spec, **{field: getattr(given.spec, field) for field in fields}

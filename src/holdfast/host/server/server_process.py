@@ -64,7 +64,13 @@ from holdfast.host.server.quarantine_watch import QuarantineWatch
 from holdfast.host.server.revocation_checks import RevocationAnnouncer, StoredRevocations
 from holdfast.host.server.server_metrics import MeteredStore, handlers, request_observer
 from holdfast.host.server.settings import LOG, ServerSettings
-from holdfast.host.server.store_opening import demand_format, limits_for, open_store
+from holdfast.host.server.store_opening import (
+    demand_format,
+    demand_plane,
+    limits_for,
+    open_store,
+    take_over_store,
+)
 from holdfast.host.server.store_space import StoreSpace, space_of
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
@@ -146,10 +152,12 @@ class ServerProcess:
         bare = await open_store(settings, self._fail, self._say)
         self._stack.push_async_callback(bare.close)
         await demand_format(bare)
+        await demand_plane(bare, settings.plane)
         store = await open_encrypted(bare, settings, self._say)
         metered = MeteredStore(store, self.metrics)
         name = settings.server_name
         rules = Rules(
+            plane=settings.plane,
             fence=settings.fence,
             observation_age_max_ms=settings.observation_age_max_ms,
             zone_silence_max_ms=settings.zone_silence_max_ms,
@@ -181,6 +189,8 @@ class ServerProcess:
             settings, trust, metered, hub, peers, self._live, accesses, self._fail
         )
         await trusted.start()
+        # Only now: a server without the keys of the plane must not give the store another name.
+        await take_over_store(metered, settings.plane)
         authority = Shell(machine, self._identity, store=metered, peers=peers)
         hub_shell = Shell(hub, self._identity, store=metered)
         zone_silence_max_ms = settings.zone_silence_max_ms

@@ -8,11 +8,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast.commit.authority import DEFAULT_LIMITS, GroupLimits
-from holdfast.commit.record_encoding import decode_or_none
+from holdfast.commit.record_encoding import decode, decode_or_none, encode
 from holdfast.host.server.settings import ETCD, MEMORY, SQLITE, EtcdAccess, ServerSettings
 from holdfast.model import keys
-from holdfast.model.errors import Forbidden, Invalid
+from holdfast.model.errors import Forbidden, Invalid, RecordUnreadable
+from holdfast.model.plane import Plane, record_of, store_refusal
 from holdfast.model.plane_format import too_new
+from holdfast.model.transaction import ABSENT, Compare, CompareFailed, Put, Record, Transaction
 from holdfast.store.contract import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
@@ -108,13 +110,53 @@ def limits_for(store: Store) -> GroupLimits:
     return GroupLimits(requests_max=ETCD_REQUESTS_MAX, compares_max=max(1, most - 1))
 
 
-async def demand_format(store: Store) -> None:
-    """Raise Forbidden if this version is too old for the format of the store."""
-    key = keys.plane_format()
+async def demand_format(store: Store) -> int:
+    """Raise Forbidden if this version is too old for the format of the store. Return the revision
+    of the format."""
+    record = await _record(store, keys.plane_format())
+    if record is None:
+        return ABSENT
+    found = decode_or_none(record)
+    # An unreadable format record allows no writes either, but can be repaired here.
+    why = too_new(found.format) if found is not None else ""
+    if why:
+        raise Forbidden(why)
+    return record.modified
+
+
+async def demand_plane(store: Store, plane: Plane) -> bool:
+    """Raise Forbidden if the store belongs to another plane. Return whether it has an owner."""
+    record = await _record(store, keys.plane_record())
+    if record is None:
+        return False
+    try:
+        why = store_refusal(decode(record.key, record.value), plane)
+    except RecordUnreadable as error:
+        # Perhaps a later version wrote it, which knows planes of another role.
+        why = (
+            f"{error.message}: install the version that the other servers have, or restore a "
+            "backup if the record is damaged"
+        )
+    if why:
+        raise Forbidden(why)
+    return True
+
+
+async def take_over_store(store: Store, plane: Plane) -> None:
+    """Write down that the store belongs to this plane, unless that is known already.
+
+    Raises Forbidden if another server was faster, for another plane.
+    """
+    while not await demand_plane(store, plane):
+        compares = (
+            Compare(keys.plane_record(), ABSENT),
+            Compare(keys.plane_format(), await demand_format(store)),
+        )
+        put = Put(keys.plane_record(), encode(record_of(plane)))
+        if not isinstance(await store.txn(Transaction(compares, (put,))), CompareFailed):
+            return
+
+
+async def _record(store: Store, key: str) -> Record | None:
     page = await store.range(key, key + "\0", limit=1)
-    for record in page.records:
-        found = decode_or_none(record)
-        # An unreadable format record allows no writes either, but can be repaired here.
-        why = too_new(found.format) if found is not None else ""
-        if why:
-            raise Forbidden(why)
+    return next(iter(page.records), None)

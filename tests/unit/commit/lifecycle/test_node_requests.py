@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.commit.ages import Ages
+from holdfast.commit.context import PlaneSettings
 from holdfast.model.access import identity as who
 from holdfast.model.kinds.node import (
     Device,
@@ -23,6 +24,7 @@ from holdfast.model.kinds.placement import Taint, TaintEffect
 from holdfast.model.kinds.template import DeviceRequest, Port
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
+from holdfast.model.plane import Plane, PlaneRole
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Accepted, Move, NodeAction, RegisterNode, Update
 from tests.furnished import AGENT, ANN, Furnished
@@ -45,6 +47,20 @@ def test_an_agent_registers_its_own_node_and_no_other() -> None:
     for identity in (OTHER, ADMIN, ANN, NODES, SCHEDULER, who.server("node-a")):
         refused(it.ask(identity, RegisterNode(registration())), Reason.NOT_OWNER)
     refused(it.ask(AGENT, RegisterNode(registration("node-b"))), Reason.NOT_OWNER)
+
+
+@pytest.mark.parametrize(
+    "plane", [Plane("us", PlaneRole.REGION, "us"), Plane("world", PlaneRole.GLOBAL)]
+)
+def test_a_node_of_another_region_is_refused_at_its_first_registration(plane: Plane) -> None:
+    """One that is registered stays, whatever role its plane got since."""
+    it = Furnished()
+    it.plane.settings = PlaneSettings(plane=plane)
+    it.plane.authority = it.plane.new_authority()
+    answer = it.ask(OTHER, RegisterNode(registration("node-b")))
+    refused(answer, Reason.REGION_MISMATCH)
+    assert str(plane) in answer.message
+    it.yes(AGENT, RegisterNode(registration(capacity={"cpu": "16", "memory": "32Gi"})))
 
 
 def test_a_first_registration_says_where_the_machine_is_and_nothing_of_its_use() -> None:
