@@ -69,6 +69,9 @@ class Calls:
         if target is None:
             self.reply(call, Unavailable(f"{ask.to} is not known"), cell.host)
             return
+        if not cell.identity_at(target):
+            self.reply(call, Unavailable(f"{cell.name} has no credentials for {ask.to}"), cell.host)
+            return
         world = self.world
         path = world.network.path(cell.host, target.host)
         if path.trouble is None:
@@ -97,7 +100,9 @@ class Calls:
             # A request that arrives twice is two requests to its target, as on a real network.
             target.inbound[number] = call
             call.at = (target, number)
-            sender = call.effect.sender or asker.identity
+            sender = asker.identity_at(target)
+            if call.effect.sender and target.prefix == asker.prefix:
+                sender = call.effect.sender
             self.world.hand(target, Asked(number, sender, call.effect.body))
             if number in target.inbound:
                 self.arm(call)

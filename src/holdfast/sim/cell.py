@@ -74,7 +74,7 @@ class Host:
     def __init__(self, name: str, region: str, clock: HostClock) -> None:
         self.name = name
         # Its name in its own plane, where the world has several: without the name of the plane.
-        self.own_name = name.removeprefix(f"{region}/")
+        self.own_name = name
         self.region = region
         self.clock = clock
         self.up = True
@@ -97,6 +97,7 @@ class Cell:
     """One slot for a machine."""
 
     __slots__ = (
+        "abroad",
         "burden",
         "busy",
         "calls",
@@ -135,6 +136,9 @@ class Cell:
         self.name = name
         # What its name begins with in a world of several planes: its own plane, as `eu/`.
         self.prefix = ""
+        # Who it is to the servers of other planes, by the name of the plane: its identity means
+        # nothing there.
+        self.abroad: dict[str, str | Identity] = {}
         self.host = host
         self.factory = factory
         self.identity = identity
@@ -180,6 +184,12 @@ class Cell:
         self.unguarded = 0
         self.delivery_faults: dict[int, str] = {}
         self.delivery_permille: dict[str, int] = {}
+
+    def identity_at(self, server: Cell) -> str | Identity:
+        """Who it is to this server; empty for one of a plane where it has no credentials."""
+        if server.prefix == self.prefix:
+            return self.identity
+        return self.abroad.get(server.prefix.removesuffix("/"), "")
 
     def lay_fuse(self, count: int, kind: str, for_ms: int) -> None:
         """Plan a crash or a pause for when this number of effects has been performed."""

@@ -131,6 +131,10 @@ class Streams:
             error = Unavailable(f"{effect.to} is not known")
             self.world.send(cell, Ended(effect.stream, error), 0)
             return
+        if not cell.identity_at(server):
+            error = Unavailable(f"{cell.name} has no credentials for {effect.to}")
+            self.world.send(cell, Ended(effect.stream, error), 0)
+            return
         stream = Stream(cell, effect.stream, server)
         cell.streams[effect.stream] = stream
         self.world.post(self._arrival(stream, cell.host, server.host), self._arrive, stream, effect)
@@ -146,7 +150,7 @@ class Streams:
         else:
             stream.server_number = number
             server.served[number] = stream
-            self.world.hand(server, Opened(number, client.identity, effect.body))
+            self.world.hand(server, Opened(number, client.identity_at(server), effect.body))
 
     def _leave(self, cell: Cell, effect: Leave) -> None:
         stream = cell.streams.pop(effect.stream, None)

@@ -154,30 +154,30 @@ def process_tables(make: Processing | None = None) -> Trait:
     return add
 
 
-def spread(
-    count: int, *, zones: str = "abc", has_installation: bool = False
-) -> dict[str, NodeFacts]:
-    """Equal nodes, spread over these zones of the region eu."""
-    return {
-        name: NodeFacts(
-            region="eu",
-            zone=f"eu-{zones[number % len(zones)]}",
-            capacity={"cpu": "4", "memory": "16Gi"},
-            installation=name if has_installation else "",
-        )
-        for number, name in ((n, f"agent-{n}") for n in range(count))
-    }
-
-
 NodeTap = Callable[[str, Factory], Factory]
+# Where the nodes are of a plane that is not of a region.
+REGION = "eu"
 
 
-def nodes(facts: Mapping[str, NodeFacts], *, tap: NodeTap = tap_component) -> Trait:
-    """Nodes with real agents, which start processes. `tap` observes them by their identity."""
+def equal_nodes(
+    count: int, *, zones: str = "abc", has_installation: bool = False, tap: NodeTap = tap_component
+) -> Trait:
+    """Equal nodes with real agents, which start processes, in these zones of the plane's region.
+
+    `tap` observes them by their identity.
+    """
 
     def add(plane: SimulatedPlane) -> None:
-        for name, of_node in facts.items():
-            add_node(plane, name, of_node, tap=tap)
+        region = plane.plane.region or REGION
+        for number in range(count):
+            name = f"agent-{number}"
+            facts = NodeFacts(
+                region=region,
+                zone=f"{region}-{zones[number % len(zones)]}",
+                capacity={"cpu": "4", "memory": "16Gi"},
+                installation=name if has_installation else "",
+            )
+            add_node(plane, name, facts, tap=tap)
 
     return add
 

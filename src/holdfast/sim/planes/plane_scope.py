@@ -29,9 +29,9 @@ Named = TypeVar("Named")
 C = TypeVar("C", bound=Checker)
 
 
-def scoped(world: World, plane: str) -> World:
-    """The world as the parts of this plane see it."""
-    return cast("World", Scope(world, plane))
+def scoped(world: World, plane: str, region: str) -> World:
+    """The world as the parts of this plane see it, whose computers are in this region."""
+    return cast("World", Scope(world, plane, region))
 
 
 class PlaneFact(msgspec.Struct, frozen=True):
@@ -143,11 +143,30 @@ class PlaneChecker(Checker):
         self._checker.at_end(self._world)
 
 
+class AcrossPlanes(Checker):
+    """A checker of what holds among planes: it sees the commits and facts of all of them."""
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        plane, _, store = commit.store.partition("/")
+        self.on_plane_commit(plane, msgspec.structs.replace(commit, store=store))
+
+    def on_fact(self, world: World, fact: Any) -> None:
+        if isinstance(fact, PlaneFact):
+            self.on_plane_fact(fact.plane, fact.fact)
+
+    def on_plane_commit(self, plane: str, commit: Commit) -> None:
+        """Called after every commit in a plane. Its author has the full name, as `eu/server-1`."""
+
+    def on_plane_fact(self, plane: str, fact: Any) -> None:
+        """Called after every fact of a plane."""
+
+
 class Scope:
     """See the module's docstring. Whatever it does not have itself is the world's."""
 
-    def __init__(self, world: World, plane: str) -> None:
+    def __init__(self, world: World, plane: str, region: str) -> None:
         self._world, self.plane, self.prefix = world, plane, f"{plane}/"
+        self._region = region
         self.cells = _Names(self.prefix, world.cells)
         self.hosts = _Names(self.prefix, world.hosts)
         self.stores = _Names(self.prefix, world.stores)
@@ -163,7 +182,9 @@ class Scope:
         return self._world.rng(self.prefix + purpose)
 
     def add_host(self, name: str) -> Host:
-        return self._world.add_host(self.prefix + name, region=self.plane)
+        host = self._world.add_host(self.prefix + name, region=self._region)
+        host.own_name = name
+        return host
 
     def add_store(
         self, name: str = "store", *, keyspace: Keyspace | None = None, raw_watches: bool = False

@@ -14,13 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from holdfast.commit.context import PlaneSettings
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import unreachable
 from holdfast.model.plane import Plane
 from holdfast.observe.watch_events import SERVERS
 from holdfast.sim.cell import Cell, Factory, Seat, SimulatedMachine
-from holdfast.sim.planes.plane_scope import scoped
+from holdfast.sim.planes.plane_scope import AcrossPlanes, scoped
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.authority.scripted_clients import SERVERS as CLIENT_SERVERS
@@ -49,7 +51,7 @@ class SimulatedPlane:
     ) -> None:
         """`world` is what this plane sees of the `whole` world."""
         self.world, self.plane, self.whole = world, plane, whole or world
-        self.settings = settings or PlaneSettings()
+        self.settings = msgspec.structs.replace(settings or PlaneSettings(), plane=plane)
         self.keyspace = Keyspace()
         # What checkers know of the store, and the first of them.
         self.store_copy = StoreCopy()
@@ -83,19 +85,34 @@ class SimulatedPlane:
         for name in self.plane.servers:
             self.world.add(
                 name,
-                lambda seat: make(seat, self.settings_of(seat.name)),
+                lambda seat: make(seat, self._server_settings(seat.name)),
                 store=self.plane.store,
                 identity=f"system:server:{name}",
             )
         for address in (SERVERS, CLIENT_SERVERS):
             self.world.balance(address, self.plane.servers)
 
+    def _server_settings(self, name: str) -> PlaneSettings:
+        return msgspec.structs.replace(self.settings_of(name), plane=self.plane)
+
     def add(
-        self, name: str, make: Factory, identity: str | Identity = "", *, reads_store: bool = False
+        self,
+        name: str,
+        make: Factory,
+        identity: str | Identity = "",
+        *,
+        reads_store: bool = False,
+        abroad: Mapping[str, str | Identity] | None = None,
     ) -> Cell:
-        """Add a client of the servers. Scripted ones read the store directly."""
+        """Add a client of the servers. Scripted ones read the store directly.
+
+        `abroad` says who it is to the servers of other planes, by the name of the plane. A plane
+        that is not in it refuses the client.
+        """
         store = self.plane.store if reads_store else None
-        return self.world.add(name, self.component(make), identity=identity or name, store=store)
+        cell = self.world.add(name, self.component(make), identity=identity or name, store=store)
+        cell.abroad.update(abroad or {})
+        return cell
 
 
 Trait = Callable[[SimulatedPlane], None]
@@ -112,20 +129,33 @@ def world_of(
     return build
 
 
+Across = Callable[[Sequence[SimulatedPlane]], AcrossPlanes]
+
+
 def join(
-    planes: Mapping[Plane, Sequence[Trait]], *, settings: PlaneSettings | None = None
+    planes: Mapping[Plane, Sequence[Trait]],
+    *,
+    settings: Mapping[Plane, PlaneSettings] | None = None,
+    regions: Mapping[Plane, str] | None = None,
+    across: Sequence[Across] = (),
 ) -> Callable[[World], None]:
     """How to build a world of several planes with a network between them.
 
-    The computers of a plane are in the region of its name: messages between planes take longer,
-    `region_cut` cuts the link between two of them, and `partition` all links of one. A machine asks
-    the servers of another plane at `NAME/servers`.
+    Each plane has its own `settings`. The computers of a plane are in its region, or where
+    `regions` says: a global plane has none, and is by itself if nothing is said. Messages between
+    regions take longer, `region_cut` cuts the link between two regions, and `partition` all links
+    of a computer. A machine asks the servers of another plane at `NAME/servers`, as whom its
+    `abroad` says. The checkers `across` see all planes.
     """
 
     def build(world: World) -> None:
+        made = []
         for plane, traits in planes.items():
-            own = scoped(world, plane.name)
-            build_plane(SimulatedPlane(own, plane, settings, whole=world), traits)
+            where = (regions or {}).get(plane) or plane.region or plane.name
+            own, of_plane = scoped(world, plane.name, where), (settings or {}).get(plane)
+            made.append(SimulatedPlane(own, plane, of_plane, whole=world))
+            build_plane(made[-1], traits)
+        world.check(*(make(made) for make in across))
 
     return build
 

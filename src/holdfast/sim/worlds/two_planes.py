@@ -5,6 +5,9 @@
 Each plane has its own store, servers, scheduler, controllers and nodes, and all invariants of the
 end-to-end world hold in it. In each, a `Neighbour` asks the servers of the other one. The link
 between them is cut for up to a minute: no question gets an answer, and each plane keeps working.
+
+At home the neighbour is a server, in the other plane a user without rights: what it has at home
+must not count there. Nothing that is in one plane may be in the other (`Apart`).
 """
 
 from __future__ import annotations
@@ -15,13 +18,23 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.machine import Answered, Ask, Started, Wake, Woken
+from holdfast.commit.context import PlaneSettings
+from holdfast.commit.record_encoding import decode
+from holdfast.model import keys
+from holdfast.model.access.identity import server
+from holdfast.model.heartbeat import server_scope
+from holdfast.model.kinds.node import Node
+from holdfast.model.machine import Answered, Ask, Question, Started, Wake, Woken
 from holdfast.model.plane import Plane, PlaneRole
 from holdfast.model.read_requests import Get, GetResult
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_of_struct
+from holdfast.model.requests import Accepted, AcquireLease
 from holdfast.model.time import Instant
 from holdfast.observe.watch_events import SERVERS
-from holdfast.sim.check import Checker, Settles
+from holdfast.sim.check import Checker, Commit, Settles
 from holdfast.sim.plan import SELDOM_LATE, Act, Hazard, calendar_steps
+from holdfast.sim.planes.plane_scope import AcrossPlanes
 from holdfast.sim.planes.simulated_plane import SimulatedPlane, Trait, join
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
@@ -31,13 +44,18 @@ from holdfast.sim.worlds.end_to_end.process_table import ProcessStarted
 from holdfast.sim.worlds.end_to_end.scenario import LAWS, WELL_WITHIN_MS, parts, service
 
 _SERVERS = ("server-1", "server-2")
-EU = Plane("eu", PlaneRole.REGION, "eu", servers=_SERVERS)
-US = Plane("us", PlaneRole.REGION, "us", servers=_SERVERS)
+# Planes are not called like their regions: neither name stands for the other.
+EU = Plane("europe", PlaneRole.REGION, "eu", servers=_SERVERS)
+US = Plane("america", PlaneRole.REGION, "us", servers=_SERVERS)
 NODES = 3
+_NODES = keys.kind_prefix(kind_of_struct(Node))
 FAULTS_MS = 120_000
 SETTLE_MS = WELL_WITHIN_MS + 30_000
 ASK_EVERY_MS = 1_000
 ASK_TIMEOUT_MS = 2_000
+# One in this many questions is a request that only a server of that plane may send.
+LEASE_EVERY = 5
+LEASE_MS = 10_000
 # After the faults, the planes reach each other within this time: two questions and their time-outs,
 # and one that is asked when the link is back.
 LINKED_WITHIN_MS = 10_000
@@ -59,8 +77,17 @@ class NeighbourAnswer(msgspec.Struct, frozen=True):
     is_answered: bool
 
 
+class NeighbourRefused(msgspec.Struct, frozen=True):
+    """A fact: what the other plane made of a request that only its own servers may send."""
+
+    reason: str
+
+
 class Neighbour:
-    """Asks the servers of another plane again and again."""
+    """Asks the servers of another plane again and again, and now and then wants a server's lease.
+
+    Its identity at home is that of a server which the other plane has too.
+    """
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
@@ -70,11 +97,58 @@ class Neighbour:
         match stimulus:
             case Started() | Woken():
                 self._calls += 1
-                ask = Ask(self._calls, self._servers, Get("regions", "eu"), ASK_TIMEOUT_MS)
+                wanted: Question = Get("regions", "eu")
+                if self._calls % LEASE_EVERY == 0:
+                    wanted = AcquireLease(server_scope(_SERVERS[0]), LEASE_MS, 0, 0)
+                ask = Ask(self._calls, self._servers, wanted, ASK_TIMEOUT_MS)
                 return [ask, Wake("ask", now.monotonic_ms + ASK_EVERY_MS)]
+            case Answered(body=Refusal(reason=reason)):
+                return [StateFact(NeighbourRefused(reason.value))]
+            case Answered(body=Accepted()):
+                return [StateFact(NeighbourRefused(""))]
             case Answered(body=body):
                 return [StateFact(NeighbourAnswer(isinstance(body, GetResult)))]
         return []
+
+
+class Apart(AcrossPlanes):
+    """APART: what is in one plane is in no other, and no plane takes another's server for its own.
+
+    An object has its uid in one plane only, and only machines of a plane write to its store. All
+    planes have nodes: components that ask the servers of another plane get none registered.
+    """
+
+    invariants = ("APART",)
+
+    def __init__(self, planes: Sequence[SimulatedPlane]) -> None:
+        self._nodeless = {it.plane.name for it in planes}
+        # The plane of each uid of an object.
+        self._home: dict[str, str] = {}
+        # How often each plane refused the other's server.
+        self.refused: dict[str, int] = {}
+
+    def on_plane_commit(self, plane: str, commit: Commit) -> None:
+        if commit.author.partition("/")[0] != plane:
+            self.violated("APART", f"{commit.author} writes to the store of {plane}")
+        for change in commit.changes:
+            if change.key.startswith(_NODES):
+                self._nodeless.discard(plane)
+            if change.value is not None and change.key.startswith(keys.OBJECTS):
+                uid = decode(change.key, change.value).metadata.uid
+                home = self._home.setdefault(uid, plane)
+                if uid and home != plane:
+                    self.violated("APART", f"{change.key} of {home} is in {plane} too: {uid}")
+
+    def on_plane_fact(self, plane: str, fact: Any) -> None:
+        if isinstance(fact, NeighbourRefused):
+            if fact.reason != Reason.NOT_OWNER:
+                got = fact.reason or "was accepted"
+                self.violated("APART", f"the server of {plane} counts in the other plane: {got}")
+            self.refused[plane] = self.refused.get(plane, 0) + 1
+
+    def at_end(self, world: World) -> None:
+        if self._nodeless:
+            self.violated("APART", f"no node was registered in {', '.join(sorted(self._nodeless))}")
 
 
 class Link(Checker):
@@ -112,7 +186,12 @@ def neighbour_of(other: Plane) -> Trait:
     """A machine that asks the servers of the other plane, and what must hold of the link."""
 
     def add(plane: SimulatedPlane) -> None:
-        plane.world.add("neighbour", lambda _seat: Neighbour(f"{other.name}/{SERVERS}"))
+        plane.add(
+            "neighbour",
+            lambda _seat: Neighbour(f"{other.name}/{SERVERS}"),
+            server(_SERVERS[0]),
+            abroad={other.name: f"neighbour-{plane.plane.name}"},
+        )
         link = Link(plane, other.name)
         plane.world.check(link, Settles("LINK", link.missing, within_ms=LINKED_WITHIN_MS))
 
@@ -137,7 +216,12 @@ _USUAL = (*parts(NODES, faults_ms=FAULTS_MS), *LAWS)
 
 TWO = Scenario(
     name="holdfast.sim.worlds.two_planes:TWO",
-    build=join({EU: (*_USUAL, neighbour_of(US)), US: (*_USUAL, neighbour_of(EU))}),
+    build=join(
+        {EU: (*_USUAL, neighbour_of(US)), US: (*_USUAL, neighbour_of(EU))},
+        # All servers of a plane have its settings, and no two planes need the same.
+        settings={US: PlaneSettings(observation_age_max_ms=20_000)},
+        across=(Apart,),
+    ),
     hazards=HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,

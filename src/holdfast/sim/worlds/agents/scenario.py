@@ -28,12 +28,11 @@ from holdfast.sim.plan import LATENESS, SELDOM_LATE, Act, Hazard, calendar_steps
 from holdfast.sim.planes import laws
 from holdfast.sim.planes.components import (
     controllers,
-    nodes,
+    equal_nodes,
     operator,
     process_tables,
     scheduler,
     servers,
-    spread,
     store,
 )
 from holdfast.sim.planes.initial_objects import defaults
@@ -242,7 +241,7 @@ def agents(*more: Trait, opens_late: bool = False) -> Callable[[World], None]:
         servers(),
         scheduler,
         controllers("controllers"),
-        nodes(spread(len(NODES), zones="01"), tap=tapped_agent),
+        equal_nodes(len(NODES), zones="01", tap=tapped_agent),
         operator(WorkloadOwner),
         laws.copied,
         laws.processes,

@@ -23,14 +23,13 @@ from holdfast.sim.plan import LATENESS, Act, Hazard, calendar_steps
 from holdfast.sim.planes import laws
 from holdfast.sim.planes.components import (
     controllers,
+    equal_nodes,
     follower,
     hidden_heartbeats,
-    nodes,
     operator,
     process_tables,
     scheduler,
     servers,
-    spread,
     store,
 )
 from holdfast.sim.planes.initial_objects import defaults
@@ -208,7 +207,7 @@ def parts(
         servers(),
         scheduler,
         controllers(*runners),
-        nodes(spread(count, zones=ZONES)),
+        equal_nodes(count, zones=ZONES),
         operator(AllControllersOperator),
         follower(FOLLOWED),
     )

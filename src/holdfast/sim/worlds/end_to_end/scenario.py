@@ -20,15 +20,14 @@ from holdfast.sim.planes import laws
 from holdfast.sim.planes.components import (
     add_scheduler,
     controllers,
+    equal_nodes,
     follower,
     hidden_heartbeats,
-    nodes,
     objects,
     operator,
     process_tables,
     scheduler,
     servers,
-    spread,
     store,
 )
 from holdfast.sim.planes.initial_objects import defaults
@@ -123,7 +122,7 @@ def parts(
         scheduler,
         controllers("controllers-1", "controllers-2", asked=asked),
         guests(faults_ms),
-        nodes(spread(count, zones=zones, has_installation=True)),
+        equal_nodes(count, zones=zones, has_installation=True),
         operator(),
         follower(FOLLOWED),
     )
