@@ -50,7 +50,7 @@ class Probe(msgspec.Struct, frozen=True):
         )
 
     def heard(self, answer: Answer) -> int:
-        """The answer to a caller: 200 for a yes, whatever it was. What only the laws behind the
+        """The answer to a caller: 200 for a yes, whatever it was. What only the rules behind the
         door refuse, such as a stale epoch, was let through.
         """
         code, reason = answer.code, answer.headers.get("x-holdfast-reason", "")

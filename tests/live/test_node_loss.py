@@ -81,7 +81,7 @@ def asleep(plane: WholePlane, *nodes: str) -> Any:
             plane.parts[node].signal(signal.SIGCONT)
 
 
-async def brake(plane: WholePlane, replica: Replica) -> None:
+async def zone_limit(plane: WholePlane, replica: Replica) -> None:
     """Three of five are silent: that is too many to be believed, and no node is given up."""
     mine = node_of(replica)
     silent = [mine, *(it for it in NODES if it != mine)][:3]
@@ -149,14 +149,14 @@ async def has_beaten(plane: WholePlane, node: str) -> bool:
 
 
 def test_nodes_that_hang_die_and_come_back_never_run_anything_twice(tmp_path: Path) -> None:
-    """The brake at 60 % of a zone, a return before the fence, and a machine that is gone; the
+    """The limit at 60 % of a zone, a return before the fence, and a machine that is gone; the
     plane says meanwhile for what work waits, and until when. [SC4, SC6, H4, H5, H6, INV2, M2]"""
 
     async def story() -> None:
         async with WholePlane(tmp_path, NODES, agent=ZONE) as plane:
             await plane.apply(1)
             (replica,) = await plane.ready(1)
-            await brake(plane, replica)
+            await zone_limit(plane, replica)
             (replica,) = await plane.ready(1)
             await returns_in_time(plane, replica)
             (replica,) = await plane.ready(1)

@@ -238,7 +238,7 @@ class Story(Rig):
 
     def do_echo(self, pick: int) -> None:
         """The machine says something once more that was true before."""
-        said = [it for it in self.story[-200:] if isinstance(it, Launched | NotLaunched | Exited)]
+        said = [it for it in self.trace[-200:] if isinstance(it, Launched | NotLaunched | Exited)]
         old = [it for it in said if it.attempt not in self._latest()]
         if old and self.agent is not None:
             self.feed(old[pick % len(old)])

@@ -170,7 +170,7 @@ def test_a_new_tenant_is_served_after_one_turn_of_each_other_tenant(seed: int, n
     assert "new" in [queue.pop().tenant for _ in range(n + 1)]
 
 
-# That the laws can be broken ----------------------------------------------------------------------
+# That the checks can fail --------------------------------------------------------------------
 
 
 class _Uncharged(TenantFairQueue[QueueItem]):

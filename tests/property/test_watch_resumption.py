@@ -86,7 +86,7 @@ class StockClient:
         found = self.rig.hub.select(ObjectSelection(kind_named("Tenant"), labels=labels))
         self.known = {entry.name for entry in found}
         # Since the list: the revision of each event, and what it was.
-        self.story: list[tuple[int, str, str]] = []
+        self.events: list[tuple[int, str, str]] = []
         self.version = complete_version(self.rig.hub.revision)
         self.listed_at = self.rig.hub.revision
         self.repeats: dict[int, int] = {}
@@ -126,7 +126,7 @@ class StockClient:
             self.version = version
             if kind == "BOOKMARK":
                 continue
-            self.story.append((int(version) // 2, kind, name))
+            self.events.append((int(version) // 2, kind, name))
             if kind == "DELETED":
                 self.known.discard(name)
             else:
@@ -140,12 +140,12 @@ class StockClient:
     def check(self, seen: int) -> None:
         """All was sent in order up to a revision, and nothing twice but what the breaks explain."""
         for revision, events in self.truth.events.items():
-            received = [(kind, name) for at, kind, name in self.story if at == revision]
+            received = [(kind, name) for at, kind, name in self.events if at == revision]
             again = self.repeats.get(revision, 0) if len(events) > 1 else 0
             assert len(received) <= len(events) * (again + 1)
             if self.listed_at < revision <= seen:
                 assert received[len(received) - len(events) :] == events
-        revisions = [at for at, _, _ in self.story]
+        revisions = [at for at, _, _ in self.events]
         assert revisions == sorted(revisions)
 
 
@@ -181,7 +181,7 @@ def commit(rig: HubRig, truths: Truth | list[Truth], wanted: Wishes) -> None:
     st.lists(wishes, max_size=3),
 )
 def test_a_watch_that_breaks_anywhere_tells_everything_in_order_or_says_410(
-    team: str, story: list[tuple[str, Any]], window: int, before: list[Wishes]
+    team: str, steps: list[tuple[str, Any]], window: int, before: list[Wishes]
 ) -> None:
     """Whatever is repeated belongs to the revision within which the stream broke. [INV10, C8]"""
     rig, truth = HubRig(), Truth(team)
@@ -189,7 +189,7 @@ def test_a_watch_that_breaks_anywhere_tells_everything_in_order_or_says_410(
         commit(rig, truth, wanted)
     rig.start(events_max=window)
     client = StockClient(rig, truth)
-    for what, detail in story:
+    for what, detail in steps:
         match what:
             case "commit":
                 commit(rig, truth, detail)
@@ -240,7 +240,7 @@ lives = st.one_of(
     st.lists(wishes, max_size=3),
 )
 def test_a_watch_goes_on_over_restarts_of_its_server(
-    team: str, story: list[tuple[str, Any]], before: list[Wishes]
+    team: str, steps: list[tuple[str, Any]], before: list[Wishes]
 ) -> None:
     """Wherever the server is restarted and history is compacted: all is sent, and a client is sent
     back to a list only if the store has forgotten what it missed, or it is not recent. [INV10, C8]
@@ -250,7 +250,7 @@ def test_a_watch_goes_on_over_restarts_of_its_server(
         commit(rig, truth, wanted)
     rig.start()
     client = StockClient(rig, truth)
-    for what, detail in story:
+    for what, detail in steps:
         match what:
             case "commit":
                 commit(rig, truth, detail)
@@ -299,7 +299,7 @@ sliced = st.one_of(
     st.lists(wishes, max_size=3),
 )
 def test_watches_that_are_told_in_many_steps_never_go_back(
-    story: list[tuple[tuple[str, Any], int]], before: list[Wishes]
+    steps: list[tuple[tuple[str, Any], int]], before: list[Wishes]
 ) -> None:
     """A client may come, read, break or get a bookmark between two steps. [INV10, C8]"""
     truths = [Truth(team) for team in ("", "red", "")]
@@ -311,7 +311,7 @@ def test_watches_that_are_told_in_many_steps_never_go_back(
         patch.setattr(watchers, "LOOKED_AT_ONCE", 2)
         rig.start()
         clients = [StockClient(rig, truth) for truth in truths]
-        for (what, detail), who in story:
+        for (what, detail), who in steps:
             match what:
                 case "commit":
                     commit(rig, truths, detail)

@@ -94,7 +94,7 @@ def test_the_command_says_each_sentence_with_its_evidence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """[N6]"""
-    assert main(["sim", "run", SC7, "--seed", "3", "--story"]) == 0
+    assert main(["sim", "run", SC7, "--seed", "3", "--trace"]) == 0
     said = capsys.readouterr().out
     assert "holds   Every later write of A is refused with StaleEpoch." in said
     assert "refused, StaleEpoch" in said
@@ -111,7 +111,7 @@ def test_the_command_fails_with_the_sentence_and_how_to_repeat_it(
     said = capsys.readouterr().out
     assert "BROKEN  The refusal names the node revision" in said
     assert "holds   job-17 lands elsewhere. (2 of 2)" in said
-    assert f"replay: holdfast sim run {SC2} --seed 5 --story" in said
+    assert f"replay: holdfast sim run {SC2} --seed 5 --trace" in said
 
 
 def test_the_command_plays_a_world_by_its_laws(capsys: pytest.CaptureFixture[str]) -> None:

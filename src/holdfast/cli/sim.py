@@ -50,8 +50,8 @@ def list_() -> int:
 @click.argument("name")
 @click.option("--seed", type=click.IntRange(0, SEED_MAX), help="The seed of the run. [0]")
 @click.option("--seeds", default="", help="A range of seeds, such as 0-19.")
-@click.option("--story", is_flag=True, help="Print what happened, step by step.")
-def run_(name: str, seed: int | None, seeds: str, story: bool) -> int:
+@click.option("--trace", is_flag=True, help="Print what happened, step by step.")
+def run_(name: str, seed: int | None, seeds: str, trace: bool) -> int:
     """Run an example or a world; print for each promise whether it was kept.
 
     Exits with 1 when one was broken, and prints the command that repeats that run.
@@ -63,7 +63,7 @@ def run_(name: str, seed: int | None, seeds: str, story: bool) -> int:
         with invalid_as_usage_error():
             found = find_entry(name)
         chosen = _range(seeds) if seeds else range(seed or 0, (seed or 0) + 1)
-        return _example(found, chosen, story) if found.is_example else _world(found, chosen, story)
+        return _example(found, chosen, trace) if found.is_example else _world(found, chosen, trace)
 
     return run(command())
 
@@ -82,24 +82,24 @@ def replay(file: Path) -> int:
     return run(command())
 
 
-def _example(found: CatalogueEntry, seeds: Sequence[int], story: bool) -> int:
+def _example(found: CatalogueEntry, seeds: Sequence[int], trace: bool) -> int:
     scenario = find(found.scenario)
     runs = [perform(scenario, seed) for seed in seeds]
     if len(runs) == 1:
-        print(describe_run(found.name, runs[0], story=story or runs[0].broken is not None))
+        print(describe_run(found.name, runs[0], trace=trace or runs[0].broken is not None))
     else:
         print(describe_runs(found.name, runs))
-        if story:
+        if trace:
             for one in runs:
-                print(describe_run(found.name, one, story=True))
+                print(describe_run(found.name, one, trace=True))
     return ExitCode.FAILED if any(one.broken for one in runs) else ExitCode.DONE
 
 
-def _world(found: CatalogueEntry, seeds: Sequence[int], story: bool) -> int:
+def _world(found: CatalogueEntry, seeds: Sequence[int], trace: bool) -> int:
     """Run a world. It has no sentences, so its invariants are listed, and reported when broken."""
     print(f"{found.name}: {found.title}")
     print(f"checked throughout the run: {', '.join(invariants_of(find(found.scenario)))}")
-    if story:
+    if trace:
         code = ExitCode.DONE
         for seed in seeds:
             traced = simulator.main(["replay", found.scenario, "--seed", str(seed), "--trace"])

@@ -5,13 +5,13 @@ two timestamps does not give an age. The server that holds the lease `authority`
 offset between its wall clock and its monotonic clock since it acquired the lease. It finds a
 timestamp that it made itself in that record, and its age is exact, however the wall clock was set
 since. A timestamp that it does not find there was most likely made earlier, and is at least as old
-as the tenure.
+as the term.
 
 Most likely, because a server that cannot reach the holder decides by itself, with timestamps of its
 own wall clock. So nothing that must not happen early depends on this: operations are forgotten by
 the age of revisions (`RevisionAges` below).
 
-`context.py` calls this. `server.py` begins and ends a tenure.
+`context.py` calls this. `server.py` begins and ends a term.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from holdfast.model.time import Instant, wall_ms
 
 # Time servers slew clocks by less than this; a larger jump means that the clock was set.
 SET_BY_MS = 1_000
-# A wall clock that is set more often than this within one tenure is not worth remembering: what was
-# before counts as before the tenure.
+# A wall clock that is set more often than this within one term is not worth remembering: what was
+# before counts as before the term.
 STRETCHES_MAX = 64
 
 
@@ -40,20 +40,20 @@ class _Stretch(msgspec.Struct):
 
 
 class Ages:
-    """See the module's docstring. Without a tenure no age is known."""
+    """See the module's docstring. Without a term no age is known."""
 
     def __init__(self) -> None:
         self._begun_ms: int | None = None
         self._stretches: deque[_Stretch] = deque()
 
     def begin(self, now: Instant) -> None:
-        """Begin a tenure: from now on this server makes all timestamps."""
+        """Begin a term: from now on this server makes all timestamps."""
         self._begun_ms = now.monotonic_ms
         self._stretches.clear()
         self.observe(now)
 
     def end(self) -> None:
-        """End the tenure: other servers make timestamps again, by their own clocks."""
+        """End the term: other servers make timestamps again, by their own clocks."""
         self._begun_ms = None
         self._stretches.clear()
 
@@ -71,8 +71,8 @@ class Ages:
             self._begun_ms = self._stretches.popleft().until_ms
 
     def likely_ms(self, stamp: datetime, now: Instant) -> int:
-        """The age of a timestamp: exact if it was made in this tenure. Otherwise it is the
-        difference by the wall clock, and at least the length of the tenure, so that no caller waits
+        """The age of a timestamp: exact if it was made in this term. Otherwise it is the
+        difference by the wall clock, and at least the length of the term, so that no caller waits
         for a clock that ran ahead.
         """
         told_ms = now.wall_ms - wall_ms(stamp)
@@ -84,7 +84,7 @@ class Ages:
         return max(told_ms, now.monotonic_ms - self._begun_ms)
 
     def _made_ms(self, stamp: datetime) -> int | None:
-        """The latest moment of this tenure, on the monotonic clock, that may have this
+        """The latest moment of this term, on the monotonic clock, that may have this
         timestamp.
         """
         found = None

@@ -12,7 +12,7 @@ a user reads a sentence. The tree:
       Unavailable            did not happen, by fault    -> back off, retry within the budget
       OutcomeUnknown         may have happened           -> read by operation id, then decide
       Expired                lease or watch gone         -> step down, or relist
-    InvariantBroken          our bug; never caught       -> stop, print the story
+    InvariantBroken          our bug; never caught       -> stop, print the history
       RecordsDisagree        two records cannot both be right; if both are current they are
                              quarantined, and the one request is refused
         RecordUnreadable     one record cannot be decoded by this version
@@ -109,10 +109,10 @@ class Expired(HoldfastError):
 class InvariantBroken(Exception):
     """A bug in Holdfast. Not a HoldfastError, so that no handler for those can catch it."""
 
-    def __init__(self, message: str, story: tuple[str, ...] = ()) -> None:
-        super().__init__("\n  ".join((message, *story)))
+    def __init__(self, message: str, history: tuple[str, ...] = ()) -> None:
+        super().__init__("\n  ".join((message, *history)))
         self.message = message
-        self.story = story
+        self.history = history
 
 
 class RecordsDisagree(InvariantBroken):
@@ -153,10 +153,10 @@ def agree(condition: object, message: str) -> None:
         raise RecordsDisagree(message)
 
 
-def invariant(condition: object, message: str, story: tuple[str, ...] = ()) -> None:
+def invariant(condition: object, message: str, history: tuple[str, ...] = ()) -> None:
     """Raises InvariantBroken unless the condition holds. Unlike `assert` it works under -O."""
     if not condition:
-        raise InvariantBroken(message, story)
+        raise InvariantBroken(message, history)
 
 
 def unreachable(message: str) -> NoReturn:

@@ -89,7 +89,7 @@ COUNTING = (
 
 OBSERVERS = (
     bug(
-        "no-brake",
+        "no-zone-limit",
         "nodes are marked and fenced however many of their zone are silent",
         swap(CORRECT + "nodes.disruption_limits:DisruptionLimits.weigh", lambda *_, **__: ""),
         world=ZONE,

@@ -144,7 +144,7 @@ LOST = (
     ),
     bug(
         SC6,
-        "sc6.brake",
+        "sc6.zone-limit",
         "nodes are marked however many of their zone are silent",
         swap(CORRECT + "nodes.disruption_limits:SILENT_PERCENT_MAX", 101),
     ),

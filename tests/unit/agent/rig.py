@@ -89,8 +89,8 @@ class Rig:
         self.table: dict[Attempt, Held] = {}
         self.boot, self.boot_ms, self.pids = "boot-1", 0, 0
         self.lines: list[str] = []
-        # Everything the agent did and received, in order, for properties over the whole story.
-        self.story: list[Any] = []
+        # Everything the agent did and received, in order, for properties over the whole trace.
+        self.trace: list[Any] = []
         self.workloads: dict[str, Any] = {}
         self._off()
 
@@ -109,11 +109,11 @@ class Rig:
 
     def feed(self, stimulus: Any) -> list[Any]:
         assert self.agent is not None
-        self.story.append(stimulus)
+        self.trace.append(stimulus)
         now = Instant(self.now_ms, START_WALL_MS + self.plane.elapsed_ms)
         effects = self.agent.step(stimulus, now)
         for effect in effects:
-            self.story.append(effect)
+            self.trace.append(effect)
             self._perform(effect)
         return effects
 

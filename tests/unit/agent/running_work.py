@@ -12,7 +12,7 @@ from tests.unit.agent.rig import Rig
 
 def made(rig: Rig, kind: type[Any]) -> list[Any]:
     """All effects of a kind so far."""
-    return [it for it in rig.story if isinstance(it, kind)]
+    return [it for it in rig.trace if isinstance(it, kind)]
 
 
 def asked(rig: Rig, kind: type[Any]) -> list[Any]:

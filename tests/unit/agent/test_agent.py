@@ -80,13 +80,13 @@ def test_stale_news_after_the_end_start_nothing_again() -> None:
     for _ in range(2):
         rig.answer("Move")
     assert rig.lines[-1].endswith(f"clear {name}")
-    before = len(rig.story)
+    before = len(rig.trace)
     stream = next(n for n, (follow, _) in rig.streams.items() if follow.plural == "replicas")
     for objects in seen:
         changes = [Present(it, int(it.metadata.resource_version) // 2) for it in objects.values()]
         rig.feed(Pushed(stream, tuple(changes)))
     rig.push_changes()
-    assert [it for it in rig.story[before:] if isinstance(it, Launch | Ask)] == []
+    assert [it for it in rig.trace[before:] if isinstance(it, Launch | Ask)] == []
 
 
 def test_work_that_serves_goes_on_a_moment_before_it_is_told_to_stop() -> None:
@@ -151,8 +151,8 @@ def test_a_start_of_the_machine_asks_first_what_is_there() -> None:
     """And sends no report before it knows."""
     rig = Rig()
     rig.start()
-    assert isinstance(rig.story[0], Started)
-    assert type(rig.story[1]).__name__ == "LookAround"
+    assert isinstance(rig.trace[0], Started)
+    assert type(rig.trace[1]).__name__ == "LookAround"
 
 
 def test_more_replicas_than_a_node_may_have_wait_until_others_are_gone(

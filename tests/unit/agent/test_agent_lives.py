@@ -42,12 +42,12 @@ def test_a_fence_between_look_and_registration_stops_the_old_work_before_any_ext
     rig.answer("Get")
     rig.it.unknown(rig.it.get(replica))
     rig.it.fenced()
-    rig.story.clear()
+    rig.trace.clear()
     # The registration rests on the node as it was, so it is refused, and the node is looked at.
     rig.settle()
     rig.wait(1_000)
     rig.settle()
-    order = [it for it in rig.story if isinstance(it, Halt | Extend)]
+    order = [it for it in rig.trace if isinstance(it, Halt | Extend)]
     assert isinstance(order[0], Halt)
     assert rig.agent is not None
     assert rig.agent.life is None
@@ -235,7 +235,7 @@ def test_kept_work_is_taken_into_the_next_life_of_its_node() -> None:
         rig.it.unknown(rig.it.get(replica))
     rig.it.fenced()
     rig.exited(ended.name, code=3)
-    rig.story.clear()
+    rig.trace.clear()
     for _ in range(12):
         rig.wait(10_000)
         rig.settle()

@@ -163,7 +163,7 @@ def test_nothing_moves_once_everything_is_as_it_should_be() -> None:
     """A converged node is silent but for its renewals. [V4]"""
     rig = started()
     running(rig)
-    rig.story.clear()
+    rig.trace.clear()
     for _ in range(30):
         rig.wait(10_000)
         rig.settle()

@@ -97,7 +97,7 @@ def test_an_agent_that_has_just_started_knows_what_the_shims_were_given() -> Non
 def test_longer_times_are_used_after_the_record_has_them_and_not_before() -> None:
     """A server acknowledges no more than the record that it has read. [INV2]"""
     rig = begun(SHORT)
-    rig.story.clear()
+    rig.trace.clear()
     rig.set(LONG)
     rig.wait(10_000)
     rig.push_changes()
@@ -124,7 +124,7 @@ def test_what_was_said_binds_before_it_is_answered() -> None:
     # The registration is on its way; a server that has not been restarted yet answers.
     rig.timing = LONG
     rig.wait(20_000)
-    rig.story.clear()
+    rig.trace.clear()
     sent_ms = rig.now_ms
     rig.answer("Renew")
     assert isinstance(rig.agent, Agent)

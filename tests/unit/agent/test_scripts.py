@@ -185,7 +185,7 @@ class Player:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_agent_does_what_the_script_says(name: str) -> None:
-    """The whole story of a node, read line by line. [H5, H8, C6.4, C7.3, C7.5]"""
+    """The whole life of a node, read line by line. [H5, H8, C6.4, C7.3, C7.5]"""
     path = GOLDEN / f"{name}.txt"
     text = path.read_text(encoding="utf-8")
     player = Player()
@@ -200,7 +200,7 @@ def test_the_agent_does_what_the_script_says(name: str) -> None:
         path.write_text(made, encoding="utf-8")
         text = made
     assert made == text
-    assert CANARY not in repr(player.rig.story)
+    assert CANARY not in repr(player.rig.trace)
 
 
 def test_there_is_a_script_for_every_way_a_node_can_fare() -> None:

@@ -30,7 +30,7 @@ def test_the_age_of_a_stamp_of_ones_own_is_exact_wherever_the_calendar_is_set() 
         ages.begin(at(0))
 
 
-def test_what_was_stamped_before_a_tenure_is_as_old_as_the_tenure_at_least() -> None:
+def test_what_was_stamped_before_a_term_is_as_old_as_the_term_at_least() -> None:
     ages = Ages()
     old, ahead = timestamp(NOON - DAY), timestamp(NOON + 40 * DAY)
     assert ages.likely_ms(old, at(0)) == DAY
@@ -38,7 +38,7 @@ def test_what_was_stamped_before_a_tenure_is_as_old_as_the_tenure_at_least() -> 
     assert ages.likely_ms(old, at(7_000)) == DAY + 7_000
     assert ages.likely_ms(ahead, at(7_000)) == 7_000
     ages.end()
-    assert ages.likely_ms(ahead, at(9_000)) < 0, "without a tenure there is the calendar only"
+    assert ages.likely_ms(ahead, at(9_000)) < 0, "without a term there is the calendar only"
 
 
 def test_a_calendar_that_is_set_all_the_time_is_not_remembered_without_end() -> None:

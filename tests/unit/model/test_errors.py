@@ -77,9 +77,9 @@ def test_a_broken_invariant_is_never_caught_and_shows_its_history() -> None:
     invariant(True, "fine")
     invariant([0], "any true value is fine")
     with pytest.raises(InvariantBroken) as broken:
-        invariant((), "two owners", story=("bound to a", "bound to b"))
+        invariant((), "two owners", history=("bound to a", "bound to b"))
     assert str(broken.value) == "two owners\n  bound to a\n  bound to b"
-    assert broken.value.story == ("bound to a", "bound to b")
+    assert broken.value.history == ("bound to a", "bound to b")
     with pytest.raises(InvariantBroken, match="cannot be"):
         unreachable("cannot be")
 

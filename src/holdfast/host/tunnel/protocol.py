@@ -141,6 +141,7 @@ async def until_broken(ping: Callable[[], Awaitable[None]]) -> None:
             return
 
 
+# `summons` and `visits` are names on the wire: agents of the previous version use them.
 def tunnel_path(node: str) -> str:
     """Return the path on which an agent waits for requests."""
     return f"/apis/holdfast.dev/v1/nodes/{node}/summons"

@@ -29,7 +29,7 @@ from holdfast.model.registry import kind_of_struct
 from holdfast.propose.decision_rounds import DecisionRound
 from holdfast.sim.cell import Cell
 from holdfast.sim.plan import Act, Fault, Plan
-from holdfast.sim.planes import laws
+from holdfast.sim.planes import invariants
 from holdfast.sim.planes.components import (
     add_node,
     add_scheduler,
@@ -210,7 +210,9 @@ class ExamplePlane:
 
     def ready(self, sentences: Sequence[Sentence]) -> None:
         """Add the checkers, sentences before invariants: their messages say more."""
-        laws.copied(self.parts)
+        invariants.copied(self.parts)
         self.world.check(self.log, SentenceChecks(self.log, sentences), self.cues)
         if self.has_invariants:
-            build_plane(self.parts, (laws.commits, laws.processes, laws.acknowledgements))
+            build_plane(
+                self.parts, (invariants.commits, invariants.processes, invariants.acknowledgements)
+            )

@@ -89,37 +89,37 @@ class _Judge:
         demand(took_ms <= most_ms, f"{text} of {service_ms:.2f} ms, more than {most_ms:.0f} ms")
         return text
 
-    def peak(self, story: RunLog) -> str:
+    def peak(self, log: RunLog) -> str:
         """No processor time stays unused while requests wait for it."""
         used = self._meter.peak / self._plane.capacity
         demand(used >= USED_MIN, f"only {used:.0%} of the processor is used")
         return f"{self._meter.peak:.0f} requests/s, {used:.0%} of what the processor can do"
 
-    def calm(self, story: RunLog) -> str:
+    def calm(self, log: RunLog) -> str:
         tenants = self._meter.of((READ, WRITE), CALM_S + 1, STORM_S)
         served = _share(tenants, SERVED)
         demand(served >= 0.999, f"only {served:.2%} were served")
         writes = [it for it in tenants if it.kind == WRITE]
         return self._within(_p99_ms(writes), 25, 24, "writes")
 
-    def goodput(self, story: RunLog) -> str:
+    def goodput(self, log: RunLog) -> str:
         good = self._meter.served_per_s(STORM_S + SETTLE_S, AFTER_S) / self._meter.peak
         demand(good >= GOODPUT_MIN, f"only {good:.0%} of the peak")
         return f"{good:.0%} of the peak"
 
-    def lifeline(self, story: RunLog) -> str:
+    def lifeline(self, log: RunLog) -> str:
         leases = self._meter.of((LEASE,), STORM_S + SETTLE_S, AFTER_S)
         served = _share(leases, SERVED)
         demand(served == 1.0, f"only {served:.1%} of the renewals were served")
         return self._within(_p99_ms(leases), 45, 60, "renewals")
 
-    def refusals(self, story: RunLog) -> str:
+    def refusals(self, log: RunLog) -> str:
         tenants = self._meter.of((READ, WRITE), STORM_S + SETTLE_S, AFTER_S)
         refused = [it for it in tenants if it.outcome == REFUSED]
         demand(refused, "no request was refused: it was no overload")
         return self._within(_p99_ms(refused, from_sent=True), 45, 80, "refusals", REFUSAL_TXNS)
 
-    def recovered(self, story: RunLog) -> str:
+    def recovered(self, log: RunLog) -> str:
         begin_s, end_s = BACK_S + RECOVERED_S, END_S - 1
         tenants = self._meter.of((READ, WRITE), begin_s, end_s)
         served = _share(tenants, SERVED)
@@ -129,7 +129,7 @@ class _Judge:
         demand(took_ms <= 2 * usual_ms + 20, f"{took_ms:.0f} ms instead of {usual_ms:.0f}")
         return f"{served:.1%} are served within {took_ms:.0f} ms, as within {usual_ms:.0f} before"
 
-    def fair(self, story: RunLog) -> str:
+    def fair(self, log: RunLog) -> str:
         """Its share is what every other gets, or what the others do not ask for."""
         meter, begin_s, end_s = self._meter, STORM_S + SETTLE_S, GREED_END_S
         total = meter.served_per_s(begin_s, end_s)
@@ -140,7 +140,7 @@ class _Judge:
         demand(excess <= EXCESS_MAX, text)
         return text
 
-    def stalled(self, story: RunLog) -> str:
+    def stalled(self, log: RunLog) -> str:
         """Writes wait for the store; reads do not."""
         reads = self._meter.of((READ, PROBE), STALL_S + 1, BACK_S - 1)
         served = _share(reads, SERVED)
@@ -208,9 +208,9 @@ def greedy_tenant(attribute: str, speed: float) -> Scenario:
 
 def _check(world: World, plane: OverloadPlane, sentences: Sequence[Sentence]) -> None:
     store_copy = StoreCopy()
-    story = RunLog(store_copy)
-    world.check(store_copy, story, plane.meter)
-    world.check(SentenceChecks(story, sentences))
+    log = RunLog(store_copy)
+    world.check(store_copy, log, plane.meter)
+    world.check(SentenceChecks(log, sentences))
 
 
 def _scenario(attribute: str, build: Callable[[World], None], end_s: int) -> Scenario:

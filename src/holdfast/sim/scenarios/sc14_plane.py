@@ -32,7 +32,7 @@ from holdfast.observe.retry import Budget
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Fault
-from holdfast.sim.planes import laws
+from holdfast.sim.planes import invariants
 from holdfast.sim.planes.components import process_tables, servers, store
 from holdfast.sim.planes.simulated_plane import TWO_SERVERS, SimulatedPlane, build_plane
 from holdfast.sim.scenarios.run_log import RunLog
@@ -137,7 +137,7 @@ class Storm:
     """Builds the plane, and schedules its faults."""
 
     def __init__(self, world: World, size: StormSize) -> None:
-        """Its owner gives `books`, `story` and `meter` to the world as checkers, in this order."""
+        """Its owner gives `store_copy`, `log` and `meter` to the world as checkers, in order."""
         self.world, self.size = world, size
         self.meter = StormMeter(world)
         plane = SimulatedPlane(world, settings=PlaneSettings(fence=TIMING))
@@ -148,7 +148,7 @@ class Storm:
         self._tenants()
         self._agents()
         self._schedule_faults()
-        self.store_copy.learn(laws.first_records(plane))
+        self.store_copy.learn(invariants.first_records(plane))
 
     def _components(self) -> None:
         def runner(seat: Seat) -> ControllerRunner:

@@ -45,7 +45,7 @@ DIED, CUT, HUNG, EARLY, LATE = VICTIMS = (
 )
 SPARES = ("node-spare-1", "node-spare-2")
 # A zone of its own, of which three fifths fall silent.
-LIMITED = tuple(f"node-braked-{number}" for number in range(5))
+LIMITED = tuple(f"node-limited-{number}" for number in range(5))
 SILENT = LIMITED[:3]
 # The zone that is lost has as many nodes as the variant of the example says.
 LOST, LOST_SPARE = "node-lost-", "node-saved-"
@@ -70,7 +70,7 @@ def build(world: World, lost: int = 3) -> None:
     for name in SPARES:
         plane.node(name, zone=name, cpu="8", gpus=5)
     for name in LIMITED:
-        plane.node(name, zone="braked", pool="braked", cpu="2")
+        plane.node(name, zone="limited", pool="limited", cpu="2")
     for number in range(lost):
         plane.node(f"{LOST}{number}", zone="lost", pool="lost", cpu="1")
         plane.fault(STRUCK_AT_MS, "partition", f"{LOST}{number}", peer="*", for_ms=END_MS)
@@ -90,7 +90,7 @@ def _create_work(plane: ExamplePlane) -> None:
         plane.act(26_000, {"do": "uncordon", "node": name})
     plane.act(11_000, workload_act(EXCLUSIVE, "fraud", replicas=2 * len(VICTIMS), gpus=1))
     plane.act(11_000, workload_act(KEPT, "risk", replicas=len(VICTIMS), cpu="5", keep=True))
-    plane.act(11_000, workload_act(STEADY, "billing", replicas=5, cpu="1500m", pool="braked"))
+    plane.act(11_000, workload_act(STEADY, "billing", replicas=5, cpu="1500m", pool="limited"))
 
 
 def _silence_nodes(plane: ExamplePlane) -> None:
@@ -367,7 +367,7 @@ SENTENCES = (
         _early_or_fenced,
     ),
     Sentence(
-        "sc6.brake",
+        "sc6.zone-limit",
         "With 60 % of a zone silent for a while, no node of it is marked.",
         _zone_limit_holds,
     ),

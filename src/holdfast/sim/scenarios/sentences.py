@@ -129,13 +129,13 @@ def perform(scenario: Scenario, seed: int) -> ExampleRun:
 
 def command_of(name: str, seed: int) -> str:
     """The command that repeats one run and prints its log."""
-    return f"holdfast sim run {name} --seed {seed} --story"
+    return f"holdfast sim run {name} --seed {seed} --trace"
 
 
-def describe_run(name: str, run: ExampleRun, *, story: bool) -> str:
-    """Each sentence of one run with its evidence; with `story` the run log as well."""
+def describe_run(name: str, run: ExampleRun, *, trace: bool) -> str:
+    """Each sentence of one run with its evidence; with `trace` the run log as well."""
     lines = [f"{name}, seed {run.seed}: {run.virtual_ms / 1000:.0f} s in {run.events:,} events"]
-    if story:
+    if trace:
         lines += [f"  {line}" for line in run.lines]
     lines += [f"  {line}" for outcome in run.outcomes for line in outcome.describe().splitlines()]
     return "\n".join([*lines, *_broken(name, run)])

@@ -149,7 +149,7 @@ def test_a_renewal_from_before_the_mark_does_not_clear_it() -> None:
     assert actions == [[], [], [(NodeAction.CLEAR, 4)]]
 
 
-def test_a_new_tenure_restarts_the_countdown_of_the_fence() -> None:
+def test_a_new_term_restarts_the_countdown_of_the_fence() -> None:
     """A new life has not seen how long the mark stands. [C6.4, K2]"""
     rig = world()
     rig.silent = {"node-a"}

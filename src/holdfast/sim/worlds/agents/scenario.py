@@ -25,7 +25,7 @@ from holdfast.model.kinds.replica import CRASH_LOOP
 from holdfast.model.lifecycle import State
 from holdfast.sim.check import Checker, Commit, Settles
 from holdfast.sim.plan import LATENESS, SELDOM_LATE, Act, Hazard, calendar_steps
-from holdfast.sim.planes import laws
+from holdfast.sim.planes import invariants
 from holdfast.sim.planes.components import (
     controllers,
     equal_nodes,
@@ -243,9 +243,9 @@ def agents(*more: Trait, opens_late: bool = False) -> Callable[[World], None]:
         controllers("controllers"),
         equal_nodes(len(NODES), zones="01", tap=tapped_agent),
         operator(WorkloadOwner),
-        laws.copied,
-        laws.processes,
-        laws.node_lives,
+        invariants.copied,
+        invariants.processes,
+        invariants.node_lives,
         promises,
         *more,
         settings=PlaneSettings(fence=TIMING),

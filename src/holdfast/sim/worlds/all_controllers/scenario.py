@@ -20,7 +20,7 @@ from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.lifecycle import Stage
 from holdfast.sim.check import Commit, Settles
 from holdfast.sim.plan import LATENESS, Act, Hazard, calendar_steps
-from holdfast.sim.planes import laws
+from holdfast.sim.planes import invariants
 from holdfast.sim.planes.components import (
     controllers,
     equal_nodes,
@@ -240,19 +240,19 @@ def desired(plane: SimulatedPlane) -> DesiredWorkOfAllTypes:
 
 
 LAWS: tuple[Trait, ...] = (
-    laws.copied,
-    laws.commits,
-    laws.processes,
-    laws.acknowledgements,
-    laws.watches(FOLLOWED),
+    invariants.copied,
+    invariants.commits,
+    invariants.processes,
+    invariants.acknowledgements,
+    invariants.watches(FOLLOWED),
     types_of_work,
-    laws.counted(AllControllersCensus),
-    laws.judged_nodes,
-    laws.node_lives,
-    laws.starves_nothing,
-    laws.quiet,
+    invariants.counted(AllControllersCensus),
+    invariants.judged_nodes,
+    invariants.node_lives,
+    invariants.starves_nothing,
+    invariants.quiet,
     ends,
-    laws.settles(desired, WELL_WITHIN_MS, PlaceableOnItsNode),
+    invariants.settles(desired, WELL_WITHIN_MS, PlaceableOnItsNode),
 )
 
 

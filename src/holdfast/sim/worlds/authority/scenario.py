@@ -17,7 +17,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.plane import Plane
 from holdfast.sim.check import Settles
 from holdfast.sim.plan import CALENDAR_STEPS_MS, LATENESS, Hazard, calendar_steps
-from holdfast.sim.planes import laws
+from holdfast.sim.planes import invariants
 from holdfast.sim.planes.components import Scripted, follower, person, servers, store
 from holdfast.sim.planes.initial_objects import defaults
 from holdfast.sim.planes.simulated_plane import SimulatedPlane, Trait, world_of
@@ -171,11 +171,11 @@ TRAITS: tuple[Trait, ...] = (
     servers(lambda seat, _settings: CountedServer(seat)),
     *CLIENTS,
     follower(keys.OBJECTS),
-    laws.copied,
+    invariants.copied,
     commits,
-    laws.acknowledgements,
-    laws.watches(keys.OBJECTS),
-    laws.quiet,
+    invariants.acknowledgements,
+    invariants.watches(keys.OBJECTS),
+    invariants.quiet,
     evidence,
     ends,
 )

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.model.meta import Object
 from holdfast.sim.cell import Factory
 from holdfast.sim.plan import LATENESS, Act, Hazard, calendar_steps
-from holdfast.sim.planes import laws
+from holdfast.sim.planes import invariants
 from holdfast.sim.planes.components import (
     add_scheduler,
     controllers,
@@ -121,47 +121,47 @@ def parts(
         servers(server),
         scheduler,
         controllers("controllers-1", "controllers-2", asked=asked),
-        guests(faults_ms),
+        temporary_schedulers(faults_ms),
         equal_nodes(count, zones=zones, has_installation=True),
         operator(),
         follower(FOLLOWED),
     )
 
 
-def guests(faults_ms: int) -> Trait:
+def temporary_schedulers(faults_ms: int) -> Trait:
     """In some seeds, schedulers that run only while faults last."""
 
     def add(plane: SimulatedPlane) -> None:
         world = plane.world
-        guests = []
+        temporary = []
         if world.seed % RIVAL_EVERY == 1:
             # A second scheduler under another name: both place all pending replicas. It ends with
             # the faults, since two that explain the same wait would never stop rewriting it.
-            guests.append(add_scheduler(plane, "rival", "scheduler-2"))
+            temporary.append(add_scheduler(plane, "rival", "scheduler-2"))
         if world.seed % RESERVER_EVERY == 2:
             make: Factory = lambda seat: ReservingScheduler(seat, RESERVER, SCOPE)  # noqa: E731
-            guests.append(plane.add("keeper", make, RESERVER, reads_store=True))
+            temporary.append(plane.add("keeper", make, RESERVER, reads_store=True))
             # It gets its chance while no other scheduler places anything.
             main = world.cells["scheduler"]
             world.post(1_000, lambda *_: world.pause_for(main, MAIN_AWAY_MS), None, None)
-        for cell in guests:
+        for cell in temporary:
             world.post(faults_ms * 1000 + 1, lambda _number, it, _: world.remove(it), cell, None)
 
     return add
 
 
 LAWS: tuple[Trait, ...] = (
-    laws.copied,
-    laws.commits,
-    laws.processes,
-    laws.acknowledgements,
-    laws.watches(FOLLOWED),
-    laws.quiet,
-    laws.counted(),
-    laws.settles(lambda it: DesiredWork(it.store_copy, it.processes), WELL_WITHIN_MS),
-    laws.judged_nodes,
-    laws.node_lives,
-    laws.starves_nothing,
+    invariants.copied,
+    invariants.commits,
+    invariants.processes,
+    invariants.acknowledgements,
+    invariants.watches(FOLLOWED),
+    invariants.quiet,
+    invariants.counted(),
+    invariants.settles(lambda it: DesiredWork(it.store_copy, it.processes), WELL_WITHIN_MS),
+    invariants.judged_nodes,
+    invariants.node_lives,
+    invariants.starves_nothing,
 )
 
 

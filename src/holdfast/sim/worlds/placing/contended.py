@@ -25,7 +25,7 @@ from holdfast.model.kinds.tenant import (
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.sim.check import Settles
 from holdfast.sim.plan import Act
-from holdfast.sim.planes import laws
+from holdfast.sim.planes import invariants
 from holdfast.sim.planes.simulated_plane import Trait
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
@@ -80,14 +80,14 @@ def objects() -> tuple[Object, ...]:
 
 
 LAWS: tuple[Trait, ...] = (
-    laws.checked(lambda plane: ReservationClaims(plane.store_copy)),
-    laws.checked(lambda plane: PreemptedWork(plane.store_copy)),
-    laws.checked(
+    invariants.checked(lambda plane: ReservationClaims(plane.store_copy)),
+    invariants.checked(lambda plane: PreemptedWork(plane.store_copy)),
+    invariants.checked(
         lambda plane: Settles(
             "V6", StuckPreemptors(plane.store_copy).missing, within_ms=WELL_WITHIN_MS
         )
     ),
-    laws.checked(
+    invariants.checked(
         lambda plane: Settles("V7", HeldPromises(plane.store_copy).missing, within_ms=20_000)
     ),
 )

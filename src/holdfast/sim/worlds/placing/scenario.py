@@ -20,7 +20,7 @@ from holdfast.model.kinds.placement import Isolation
 from holdfast.model.meta import Object
 from holdfast.propose.queue.shard import SchedulerShare
 from holdfast.sim.plan import LATENESS, Act, Hazard, calendar_steps
-from holdfast.sim.planes import laws
+from holdfast.sim.planes import invariants
 from holdfast.sim.planes.components import (
     add_scheduler,
     controllers,
@@ -131,15 +131,15 @@ def _facts(number: int) -> NodeFacts:
 
 
 LAWS: tuple[Trait, ...] = (
-    laws.copied,
-    laws.commits,
-    laws.acknowledgements,
-    laws.watches(FOLLOWED),
-    laws.quiet,
-    laws.starves_nothing,
-    laws.checked(lambda _plane: NoHotLoop()),
-    laws.counted(),
-    laws.settles(lambda plane: PlacedWork(plane.store_copy), WELL_WITHIN_MS),
+    invariants.copied,
+    invariants.commits,
+    invariants.acknowledgements,
+    invariants.watches(FOLLOWED),
+    invariants.quiet,
+    invariants.starves_nothing,
+    invariants.checked(lambda _plane: NoHotLoop()),
+    invariants.counted(),
+    invariants.settles(lambda plane: PlacedWork(plane.store_copy), WELL_WITHIN_MS),
 )
 
 
@@ -241,7 +241,7 @@ SHARDS = msgspec.structs.replace(
     SCENARIO,
     name="holdfast.sim.worlds.placing.scenario:SHARDS",
     build=placing(
-        NODES, sharded, laws.checked(lambda plane: ShardLeases(plane.store_copy, SHARD_COUNT))
+        NODES, sharded, invariants.checked(lambda plane: ShardLeases(plane.store_copy, SHARD_COUNT))
     ),
 )
 

@@ -351,7 +351,7 @@ def _uid(value: bytes) -> str:
     return msgspec.json.decode(value, type=_Named).metadata.uid
 
 
-def guests() -> tuple[Object, ...]:
+def objects_of_newer_type() -> tuple[Object, ...]:
     """A workload that nothing depends on, for the type that only the next version knows."""
     spec = WorkloadSpec(template=Template(command=("none",)), replicas=0)
     return (
@@ -363,7 +363,7 @@ def guests() -> tuple[Object, ...]:
 def _newer_type(world: World, fault: Fault) -> Heal | None:
     """A user gives the workload that type through a newer server, and reverts it."""
     store = world.stores[fault.target]
-    key = keys.key_of(guests()[-1])
+    key = keys.key_of(objects_of_newer_type()[-1])
 
     def typed(kind: str | None) -> None:
         (record,) = store.keyspace.range(key, key + "\0").records
@@ -402,7 +402,9 @@ def preserved(plane: SimulatedPlane) -> None:
 
 def two_versions(server: ServerFactory) -> tuple[Trait, ...]:
     """The end-to-end world with a few nodes, and components of two versions."""
-    usual = parts(NODES, zones="abcde", faults_ms=FAULTS_MS, more=guests(), server=server)
+    usual = parts(
+        NODES, zones="abcde", faults_ms=FAULTS_MS, more=objects_of_newer_type(), server=server
+    )
     return (versions, *usual, *LAWS, preserved)
 
 

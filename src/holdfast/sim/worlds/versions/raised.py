@@ -20,7 +20,7 @@ from holdfast.model.transaction import Put, Transaction
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.plan import Hazard
-from holdfast.sim.planes import laws
+from holdfast.sim.planes import invariants
 from holdfast.sim.planes.simulated_plane import world_of
 from holdfast.sim.world import World
 from holdfast.sim.worlds.end_to_end.scenario import SERVER_NAMES
@@ -76,7 +76,7 @@ class FormatRaise(Checker):
 def build(world: World) -> None:
     """Servers of two versions until the format is raised."""
     raising = FormatRaise(world)
-    world_of(*two_versions(raising.server), laws.checked(lambda _plane: raising))(world)
+    world_of(*two_versions(raising.server), invariants.checked(lambda _plane: raising))(world)
 
 
 RAISED = msgspec.structs.replace(

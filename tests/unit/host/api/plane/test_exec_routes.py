@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from holdfast.host.api.plane import exec_routes
-from holdfast.host.tunnel import protocol as summons
+from holdfast.host.tunnel import protocol as tunnel
 from holdfast.host.tunnel.protocol import RunCommand, StreamClosed, StreamOpened, TunnelRequest
 from holdfast.model.errors import Forbidden, Rejected, Unavailable
 from holdfast.model.lifecycle import State
@@ -34,9 +34,9 @@ def test_a_command_and_its_client_speak_in_channels(protocol: str) -> None:
         await say(socket, StreamOpened())
         while (message := await socket.receive()).type is aiohttp.WSMsgType.BINARY:
             heard.append(message.data)
-            if message.data[0] == summons.CLOSE:
+            if message.data[0] == tunnel.CLOSE:
                 break
-            await socket.send_bytes(bytes((summons.STDOUT,)) + message.data[1:])
+            await socket.send_bytes(bytes((tunnel.STDOUT,)) + message.data[1:])
         await say(socket, StreamClosed(3))
         await socket.receive()
 
@@ -57,7 +57,7 @@ def test_a_command_and_its_client_speak_in_channels(protocol: str) -> None:
                 assert (await client.receive_bytes()) == b"\x01typed"
                 await client.send_bytes(b"\xff\x00")
                 end = await client.receive_bytes()
-                assert end[0] == summons.STATUS
+                assert end[0] == tunnel.STATUS
                 status = json.loads(end[1:])
                 assert status["reason"] == "NonZeroExitCode"
                 assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "3"}]
@@ -97,7 +97,7 @@ def test_a_client_that_vanishes_while_its_command_reads_nothing_is_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing is read from it then, so its end is found by trying whether it is there."""
-    monkeypatch.setattr(summons, "TRY_S", 0.05)
+    monkeypatch.setattr(tunnel, "TRY_S", 0.05)
 
     async def deaf(asked: TunnelRequest, socket: Socket) -> None:
         await say(socket, StreamOpened())
@@ -206,8 +206,8 @@ def test_how_a_command_ended_is_said_in_the_words_of_kubernetes() -> None:
 def test_unknown_words_are_refused() -> None:
     for text in (b"", b"{}", b'{"type":"what"}', b"[1]"):
         with pytest.raises(Unavailable):
-            summons.decode_agent_message(text)
+            tunnel.decode_agent_message(text)
         with pytest.raises(Unavailable):
-            summons.decode_tunnel_request(text)
+            tunnel.decode_tunnel_request(text)
     with pytest.raises(Rejected):
         exec_routes.demand_websocket({})
