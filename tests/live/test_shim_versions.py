@@ -74,7 +74,7 @@ def test_work_of_a_neighbouring_version_is_adopted_extended_and_stopped(
 ) -> None:
     """And what has ended meanwhile is known as it ended. [H1, C7.4]"""
     program = compiled(tmp_path, changes)
-    monkeypatch.setattr(shim_binary, "_program", lambda: program)
+    monkeypatch.setattr(shim_binary, "program_path", lambda: program)
 
     async def story() -> None:
         folder = tmp_path / "replicas"

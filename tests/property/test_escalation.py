@@ -317,7 +317,7 @@ def test_the_check_notices_a_list_that_is_looked_at_in_part(
 
     for place in (access, escalation, authentication):
         monkeypatch.setattr(place, "GROUPS_MAX", 10_000)
-    monkeypatch.setattr(access, "_own_identities", in_part)
+    monkeypatch.setattr(access, "own_identities", in_part)
     monkeypatch.setattr(escalation, "foreign_groups", lambda token: ())
     monkeypatch.setattr(authentication, "speaks_for_others", lambda token: False)
     groups = (*(f"tenant:acme:g{n}" for n in range(256)), ADMINS)

@@ -206,6 +206,9 @@ PRIVATE = [
     ("x._y = 1", "class A:\n    def f(self): self._y = 1\nA()._y"),
     ("x = it._seen", "x = it.__dict__"),
     ("x = row._made", "x = row._replace(a=1)._asdict()"),
+    ("x = getattr(store, '_cluster')", "x = getattr(store, '__dict__', store.cluster)"),
+    ("monkeypatch.setattr(module, '_txn', held)", "monkeypatch.setattr(module, 'txn', '_txn')"),
+    ("monkeypatch.setattr('holdfast.commit._draft.x', 1)", "monkeypatch.setattr('a.b', '_c')"),
 ]
 
 DOCSTRINGS = [

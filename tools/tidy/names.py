@@ -25,11 +25,16 @@ MODULES_ALLOWED = {
 }
 # Public classes with one name, and why.
 CLASSES_ALLOWED: dict[str, str] = {}
-# Underscored members that a library documents as public, and the only way in which pytest tells a
-# hook where the tests of a session have their directories.
+# Underscored members that a library documents as public, and the only ways in which pytest tells
+# a hook where the tests of a session have their directories, and Python what a venv links to.
 _DOCUMENTED = frozenset(
-    {"_asdict", "_exit", "_fields", "_getframe", "_make", "_replace", "_tmp_path_factory"}
+    {
+        *("_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"),
+        *("_base_executable", "_tmp_path_factory"),
+    }
 )
+# Calls that reach a member by its name in a string; monkeypatch has two of them as methods.
+_BY_STRING = frozenset({"delattr", "getattr", "hasattr", "setattr"})
 # The requirements that a test proves, at the end of its docstring.
 _REQUIREMENTS = re.compile(r"\s*\[[A-Z0-9,\s.-]+\]\s*$")
 _ENDED = re.compile(r"[.!?][)\"'`]*$")
@@ -90,6 +95,24 @@ def private_names(source: Source) -> Iterator[Finding]:
             for alias in node.names:
                 if _is_private(alias.name):
                     yield source.finding(node, "private-name", f"{alias.name} is not for tests")
+        elif isinstance(node, ast.Call) and _called(node) in _BY_STRING:
+            for name in _string_parts(node):
+                if _is_private(name) and name not in own:
+                    yield source.finding(node, "private-name", f"{name} is not for tests")
+
+
+def _called(node: ast.Call) -> str:
+    """The last name of what is called."""
+    func = node.func
+    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+
+
+def _string_parts(node: ast.Call) -> Iterator[str]:
+    """The names in the first string: a member after its owner, or the dotted path to one."""
+    for argument in node.args[:2]:
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+            yield from argument.value.split(".")
+            return
 
 
 def _is_private(name: str) -> bool:

@@ -150,7 +150,7 @@ class QuotaController(Controller):
         quotas: list[Quota] = view.found(BY_COHORT, key[1])
         waits = any(view.has(BY_LENDER, it.namespace, awaits_cohort) for it in quotas)
         if not waits:
-            return ReconcilePlan(_withdrawn(quotas))
+            return ReconcilePlan(withdrawals(quotas))
         left_ms = self._cooldowns.left_ms(key, now)
         if left_ms:
             return ReconcilePlan(wake_after_ms=left_ms)
@@ -160,7 +160,7 @@ class QuotaController(Controller):
         self._cooldowns.rest(key, len(replicas), now)
         cohort = _cohort(view, quotas, replicas)
         if not cohort.short:
-            return ReconcilePlan(_withdrawn(quotas))
+            return ReconcilePlan(withdrawals(quotas))
         return self._taken_back(cohort, quotas, replicas, term, now)
 
     def _taken_back(
@@ -274,6 +274,6 @@ def _with_notice(quota: Quota, notice: ReclaimNotice | None) -> Update:
     return Update(msgspec.structs.replace(quota, status=status), "status")
 
 
-def _withdrawn(quotas: list[Quota]) -> tuple[Update, ...]:
+def withdrawals(quotas: list[Quota]) -> tuple[Update, ...]:
     """Withdraw all notices: no lender waits for anything that is not being released."""
     return tuple(_with_notice(it, None) for it in quotas if it.status.reclaim is not None)

@@ -326,7 +326,7 @@ def _counts_stopping_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _never_withdraws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_withdrawn", lambda quotas: ())
+    monkeypatch.setattr(module, "withdrawals", lambda quotas: ())
 
 
 def _ignores_the_lender(monkeypatch: pytest.MonkeyPatch) -> None:

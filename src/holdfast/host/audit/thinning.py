@@ -47,7 +47,7 @@ class Shares:
         bytes, and how many that will free. 0 and 0 if no tenant is above its share.
         """
         closed = [(segment, following.first) for segment, following in pairwise(found)]
-        heavy = self._heavy([segment.path for segment, _ in closed], most)
+        heavy = self.heavy_tenants([segment.path for segment, _ in closed], most)
         upto, spared = 0, 0
         for segment, following in closed:
             if spared >= excess:
@@ -61,7 +61,7 @@ class Shares:
     def thin(self, found: Sequence[Segment], most: int, upto: int) -> None:
         """Thin all files that end at or before this record."""
         closed = [(segment.path, following.first) for segment, following in pairwise(found)]
-        heavy = self._heavy([path for path, _ in closed], most)
+        heavy = self.heavy_tenants([path for path, _ in closed], most)
         for path, following in closed:
             if following > upto + 1 or not any(self._counted(path)[it] for it in heavy):
                 continue
@@ -73,7 +73,8 @@ class Shares:
             os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
             self.forget(path)
 
-    def _heavy(self, paths: Sequence[Path], most: int) -> frozenset[str]:
+    def heavy_tenants(self, paths: Sequence[Path], most: int) -> frozenset[str]:
+        """The tenants whose records take more than their share of these files."""
         total: Counter[str] = Counter()
         for path in paths:
             total.update(self._counted(path))

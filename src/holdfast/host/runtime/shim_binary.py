@@ -40,7 +40,7 @@ def find(isolation: str | None = None) -> ShimProgram:
 
     Raises Unavailable when there is none and none can be compiled. Blocks while it compiles.
     """
-    path = _program()
+    path = program_path()
     for name in (isolation,) if isolation is not None else ISOLATIONS:
         code = _ask(path, "probe", name).returncode
         if code in (0, _HOST_PROC):
@@ -59,7 +59,8 @@ def can_scope_sockets(program: ShimProgram) -> bool:
     return _ask(program.path, "scope").returncode == 0
 
 
-def _program() -> Path:
+def program_path() -> Path:
+    """Where the shim is: installed beside its source, cached, or compiled now."""
     wanted = version()
     installed = SOURCE.with_name(NAME)
     if _is_made_from(installed, wanted):

@@ -143,7 +143,7 @@ def token(obj: Token, at: FieldPath) -> None:
         for index, group in enumerate(spec.groups):
             text.token(at["groups"][index], group)
     if obj.namespace != SYSTEM_NAMESPACE:
-        _own_identities(at, obj)
+        own_identities(at, obj)
     elif spec.user.startswith(SYSTEM_PREFIX):
         # A token can leak as text, and a component has more permissions than people.
         at["user"].wrong(
@@ -169,7 +169,7 @@ def speaks_for_others(obj: Token) -> bool:
     return not own_user or bool(foreign_groups(obj))
 
 
-def _own_identities(at: FieldPath, obj: Token) -> None:
+def own_identities(at: FieldPath, obj: Token) -> None:
     """Permission to write tokens in a namespace gives no identity outside that namespace."""
     prefix = tenant_prefix(obj.namespace)
     rule = f"must begin with {prefix} outside namespace {SYSTEM_NAMESPACE}"

@@ -90,7 +90,7 @@ class EncryptedStore:
         for begin in range(0, len(page.records), SLICE):
             if begin:
                 await asyncio.sleep(0)
-            opened += [self._opened(it) for it in page.records[begin : begin + SLICE]]
+            opened += [self.decrypt_record(it) for it in page.records[begin : begin + SLICE]]
         return msgspec.structs.replace(page, records=tuple(opened))
 
     async def txn(
@@ -99,7 +99,7 @@ class EncryptedStore:
         check(transaction)
         if any(write.key.startswith(self._prefixes) for write in transaction.writes):
             await self.ring.ready()
-            writes = tuple(self._written(write) for write in transaction.writes)
+            writes = tuple(self.encrypt_write(write) for write in transaction.writes)
             transaction = Transaction(transaction.compares, writes)
         outcome = await self.inner.txn(transaction, token=token, timeout_s=timeout_s)
         if not isinstance(outcome, CompareFailed):
@@ -108,7 +108,7 @@ class EncryptedStore:
         if not concerned:
             return outcome
         await self.prepare(concerned)
-        current = tuple(it and self._opened(it) for it in outcome.current)
+        current = tuple(it and self.decrypt_record(it) for it in outcome.current)
         return CompareFailed(outcome.revision, current)
 
     def new_token(self) -> str:
@@ -137,19 +137,22 @@ class EncryptedStore:
         if not all(map(encrypted_records.is_encrypted, values)):
             await self._ascertain()
 
-    def _opened(self, record: Record) -> Record:
+    def decrypt_record(self, record: Record) -> Record:
+        """The record as its reader sees it; the same if its prefix is not encrypted."""
         if not record.key.startswith(self._prefixes):
             return record
-        value = self._value(record.key, record.value)
+        value = self.decrypt_value(record.key, record.value)
         return Record(record.key, value, record.created, record.modified)
 
-    def _value(self, key: str, value: bytes) -> bytes:
+    def decrypt_value(self, key: str, value: bytes) -> bytes:
+        """The plain value, or one marked as distrusted if it should be encrypted and is not."""
         if not self._whole or encrypted_records.is_encrypted(value):
             return self.ring.decrypt(key, value)
         self.ring.refused += 1
         return encrypted_records.mark_distrusted(value)
 
-    def _written(self, write: Write) -> Write:
+    def encrypt_write(self, write: Write) -> Write:
+        """The write as the inner store keeps it."""
         if not isinstance(write, Put) or not write.key.startswith(self._prefixes):
             return write
         return Put(write.key, self.ring.encrypt(write.key, write.value))
@@ -166,7 +169,7 @@ class EncryptedStore:
         changes = [
             it
             if it.value is None or not it.key.startswith(self._prefixes)
-            else Change(it.revision, it.key, self._value(it.key, it.value), it.created)
+            else Change(it.revision, it.key, self.decrypt_value(it.key, it.value), it.created)
             for it in batch.changes
         ]
         return Batch(batch.revision, tuple(changes))

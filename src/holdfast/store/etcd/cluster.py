@@ -117,7 +117,9 @@ class Cluster:
         up, and the next call goes to another one. The caller learns the outcome by its token.
         """
         patience = self._patience if len(self.members) > 1 else None
-        return await self._call(_txn, request, timeout_s, writes=writes, patience=patience)
+        return await self._call(
+            transaction_call, request, timeout_s, writes=writes, patience=patience
+        )
 
     async def put(self, request: pb.PutRequest, timeout_s: float) -> pb.PutResponse:
         return await self._call(_put, request, timeout_s, writes=True)
@@ -340,7 +342,8 @@ def _range(member: MemberChannel) -> Unary[pb.RangeRequest, pb.RangeResponse]:
     return member.range
 
 
-def _txn(member: MemberChannel) -> Unary[pb.TxnRequest, pb.TxnResponse]:
+def transaction_call(member: MemberChannel) -> Unary[pb.TxnRequest, pb.TxnResponse]:
+    """The call of a transaction at this member."""
     return member.txn
 
 

@@ -267,7 +267,7 @@ def test_a_foreign_group_needs_the_right_to_speak_for_it(
     it: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rule of the commit stands by itself: here validation lets the group pass."""
-    monkeypatch.setattr(access, "_own_identities", lambda at, obj: None)
+    monkeypatch.setattr(access, "own_identities", lambda at, obj: None)
     hidden = token("acme", user="tenant:acme:bot", groups=("system:masters",))
     refused(it.ask(MAYA, Create(hidden)), Reason.NOT_ALLOWED)
 

@@ -97,7 +97,7 @@ def test_without_shares_the_same_flood_removes_what_others_did(
 ) -> None:
     """A planted bug: every tenant may fill the whole journal."""
     monkeypatch.setattr(thinning, "SHARE", 1)
-    monkeypatch.setattr(thinning.Shares, "_heavy", lambda self, paths, most: frozenset())
+    monkeypatch.setattr(thinning.Shares, "heavy_tenants", lambda self, paths, most: frozenset())
     kept = Kept(tmp_path)
     kept.write(flood())
     assert kept.head.floor > 1

@@ -32,11 +32,11 @@ def header_is_not_bound(planting: pytest.MonkeyPatch) -> None:
 
 
 def secrets_stay_plain(planting: pytest.MonkeyPatch) -> None:
-    planting.setattr(EncryptedStore, "_written", lambda self, write: write)
+    planting.setattr(EncryptedStore, "encrypt_write", lambda self, write: write)
 
 
 def refusals_stay_closed(planting: pytest.MonkeyPatch) -> None:
-    planting.setattr(EncryptedStore, "_opened", lambda self, record: record)
+    planting.setattr(EncryptedStore, "decrypt_record", lambda self, record: record)
 
 
 def watches_stay_closed(planting: pytest.MonkeyPatch) -> None:
@@ -63,11 +63,11 @@ def old_keys_are_good_enough(planting: pytest.MonkeyPatch) -> None:
 
 def plain_ones_are_believed(planting: pytest.MonkeyPatch) -> None:
     planting.setattr(
-        EncryptedStore, "_value", lambda self, key, value: self.ring.decrypt(key, value)
+        EncryptedStore, "decrypt_value", lambda self, key, value: self.ring.decrypt(key, value)
     )
 
 
-def anybody_says_what_is_whole(planting: pytest.MonkeyPatch) -> None:
+def plain_is_trusted_of_all(planting: pytest.MonkeyPatch) -> None:
     planting.setattr(stores.encrypted_records, "is_encrypted", lambda value: True)
 
 
@@ -109,7 +109,7 @@ PLANTED: list[tuple[Plant, Callable[..., None]]] = [
     ),
     (plain_ones_are_believed, around.test_a_plain_secret_is_unreadable_once_all_are_encrypted),
     (
-        anybody_says_what_is_whole,
+        plain_is_trusted_of_all,
         around.test_other_servers_and_the_next_life_know_that_all_are_encrypted,
     ),
     (any_key_will_do, around.test_a_server_without_the_key_is_told_so_before_it_serves),

@@ -58,7 +58,7 @@ def test_the_next_call_goes_to_another_member(
 
         return call
 
-    monkeypatch.setattr(cluster, "_txn", held)
+    monkeypatch.setattr(cluster, "transaction_call", held)
     monkeypatch.setattr(MemberChannel, "is_ready", lambda _member: True)
 
     async def story() -> None:
