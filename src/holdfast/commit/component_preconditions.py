@@ -10,7 +10,7 @@ authorization; requests with a target or a term are held to that by their own ru
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, assert_never
 
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
@@ -26,10 +26,17 @@ from holdfast.model.refusal import Reason, Refusal
 # under the compares of its own requests.
 _TERMLESS = frozenset({Actor.USER, Actor.OPERATOR, Actor.AGENT, Actor.AUTHORITY})
 _PEOPLE = frozenset({Actor.USER, Actor.OPERATOR})
-# The requests that both people and components make, and those whose only precondition is the
-# object's state.
-_TERMED = (ask.Create, ask.Update, ask.Patch, ask.Remove, ask.ReportStage, ask.ReportPending)
-_GROUNDED = (*_TERMED, ask.HoldCapacity)
+# The requests that both people and components make, and those that change nothing that they name:
+# a stage, a reason for waiting, capacity that is held. Only their handlers ask here.
+GroundedRequest = (
+    ask.Create
+    | ask.Update
+    | ask.Patch
+    | ask.Remove
+    | ask.ReportStage
+    | ask.ReportPending
+    | ask.HoldCapacity
+)
 # A JSON patch that tests or replaces this path has it compared.
 _OPERATION = "operation"
 _VERSION = "resourceVersion"
@@ -43,9 +50,9 @@ _PRECONDITIONS = {
 _VERSION_PATH = "/metadata/resourceVersion"
 
 
-def grounds_refusal(draft: Draft, context: Context, request: Any) -> Refusal | None:
+def grounds_refusal(draft: Draft, context: Context, request: GroundedRequest) -> Refusal | None:
     """Refuse a component's request without a precondition, or with one that no longer holds."""
-    if not isinstance(request, _GROUNDED) or not _PEOPLE.isdisjoint(context.actors()):
+    if not _PEOPLE.isdisjoint(context.actors()):
         return None
     missing = _missing(request)
     if missing == _OPERATION and context.is_actor(Actor.AUTHORITY):
@@ -53,7 +60,7 @@ def grounds_refusal(draft: Draft, context: Context, request: Any) -> Refusal | N
         missing = ""
     if missing:
         return _missing_refusal(context, missing)
-    if not isinstance(request, _TERMED) or not _TERMLESS.isdisjoint(context.actors()):
+    if not _TERMLESS.isdisjoint(context.actors()):
         return None
     if _is_status(request) and request.term is None:
         # A third-party operator holds no lease of ours. It states the version that it saw, which
@@ -82,26 +89,28 @@ def _missing_refusal(context: Context, missing: str) -> Refusal:
     )
 
 
-def _is_status(request: Any) -> bool:
+def _is_status(request: GroundedRequest) -> bool:
     return isinstance(request, ask.Update | ask.Patch) and request.subresource == "status"
 
 
-def _missing(request: Any) -> str:
+def _missing(request: GroundedRequest) -> str:
     """The precondition that a component's request lacks."""
     match request:
-        case ask.Update(object=obj) if not states_a_version(obj.metadata):
-            return _VERSION
-        case ask.Patch(body=body) if not states_version(body):
-            return _VERSION
-        case ask.Remove(uid=""):
-            return _UID
-        case ask.HoldCapacity(operation=""):
-            return _OPERATION
-        case ask.Create(object=obj, operation="") if not isinstance(obj, Replica):
-            return _OPERATION
-        case ask.ReportStage(version="") | ask.ReportPending(version=""):
-            return _VERSION
-    return ""
+        case ask.Update(object=obj):
+            needed, is_stated = _VERSION, states_a_version(obj.metadata)
+        case ask.Patch(body=body):
+            needed, is_stated = _VERSION, states_version(body)
+        case ask.Remove(uid=uid):
+            needed, is_stated = _UID, bool(uid)
+        case ask.HoldCapacity(operation=operation):
+            needed, is_stated = _OPERATION, bool(operation)
+        case ask.Create(object=obj, operation=operation):
+            needed, is_stated = _OPERATION, bool(operation) or isinstance(obj, Replica)
+        case ask.ReportStage(version=version) | ask.ReportPending(version=version):
+            needed, is_stated = _VERSION, bool(version)
+        case _:
+            assert_never(request)
+    return "" if is_stated else needed
 
 
 def states_version(body: Any) -> bool:

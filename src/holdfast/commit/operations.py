@@ -32,7 +32,6 @@ from holdfast.model.transaction import ABSENT
 CREATED = "created"
 # The prefix of digests of this scheme. Others are not compared.
 _SCHEME = "2:"
-_OBJECT_FIELDS = ("object", "node")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -47,10 +46,9 @@ def digest(request: msgspec.Struct) -> str:
     if "term" in body.__struct_fields__:
         body = msgspec.structs.replace(body, term=None)
     parts: list[bytes] = [type(request).__name__.encode()]
-    for field in _OBJECT_FIELDS:
-        obj = getattr(request, field, None)
-        if isinstance(obj, Object):
-            parts += _stated(obj)
+    for field, value in msgspec.structs.asdict(request).items():
+        if isinstance(value, Object):
+            parts += _stated(value)
             body = msgspec.structs.replace(body, **{field: None})
     hashed = hashlib.blake2b(b"\n".join((*parts, _encode(body))), digest_size=12)
     return f"{_SCHEME}{hashed.hexdigest()}"
@@ -62,8 +60,9 @@ def _stated(obj: Object) -> Iterator[bytes]:
     An object always shows all of them, so they are compared one by one. The server's own metadata
     is no part of what the caller asks for.
     """
+    sections = msgspec.structs.asdict(obj)
     for name, shown, default in _sections(type(obj)):
-        value = getattr(obj, name)
+        value = sections[name]
         if isinstance(value, ObjectMeta):
             value = msgspec.structs.replace(value, managed_fields=(), operations=())
         said = _encode(value)

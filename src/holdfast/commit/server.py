@@ -59,6 +59,7 @@ from holdfast.model.requests import (
     AcquireLease,
     Create,
     Forward,
+    LeaseRequest,
     Patch,
     ReleaseLease,
     RenewLease,
@@ -155,10 +156,6 @@ PRESENCE = "presence"
 # The longest time that agents wait until others know of a newly started server. A store that takes
 # no writes keeps it unknown, but then no node can be marked either, and work must run on.
 UNKNOWN_MAX_MS = 10_000
-
-
-# Leases decide who leads, even while nothing else may be changed.
-_ALWAYS = (AcquireLease, RenewLease, ReleaseLease)
 
 
 class AuthorityServer:
@@ -264,7 +261,8 @@ class AuthorityServer:
         if _is_release_of(self._presence.scope, identity, self._identity, asked.body):
             self._presence.leave()
         closed = self.closed()
-        if closed and not isinstance(_request_in(asked.body), _ALWAYS):
+        # Leases decide who leads, even while nothing else may be changed.
+        if closed and not isinstance(_request_in(asked.body), LeaseRequest):
             return [Answer(asked.call, Unavailable(closed))]
         no_room = self.full()
         if no_room and _adds(identity, asked.body):

@@ -22,7 +22,7 @@ Codes are for machines and never change; messages are for people and may.
 
 from __future__ import annotations
 
-from typing import ClassVar, NoReturn
+from typing import ClassVar, Never, NoReturn
 
 import msgspec
 
@@ -162,6 +162,13 @@ def invariant(condition: object, message: str, history: tuple[str, ...] = ()) ->
 def unreachable(message: str) -> NoReturn:
     """Marks a branch that no input may reach."""
     raise InvariantBroken(message)
+
+
+def unexpected(value: Never, doing: str) -> Never:
+    """Ends a `match` over a closed union, as assert_never does, where values arrive that no type
+    checker has seen.
+    """
+    raise InvariantBroken(f"{doing} {type(value).__name__}")
 
 
 def invalid_option(option: str, value: str, rule: str) -> Invalid:

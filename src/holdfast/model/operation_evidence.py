@@ -8,18 +8,28 @@ effect. Schedulers, controllers and clients all ask here (`observe/operation.py`
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import assert_never
 
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.meta import Object
 from holdfast.model.read_requests import Get
 from holdfast.model.requests import (
     BindTogether,
+    Create,
+    ForgetOperations,
+    HoldCapacity,
     JudgeNode,
+    LeaseRequest,
+    Patch,
+    QuarantineRecord,
+    RaiseFormat,
     RegisterNode,
     Remove,
+    RepairRecord,
     ReplicaRequest,
     Request,
     ReservationRequest,
+    RetireLease,
     Update,
 )
 
@@ -84,10 +94,25 @@ def _stated(request: Request) -> tuple[str, int | None]:
     match request:
         case ReplicaRequest(target=target):
             return target.uid, target.number
-        case BindTogether(binds=(first, *_)):
-            return _stated(first)
+        case BindTogether(binds=binds):
+            return _stated(binds[0]) if binds else ("", None)
         case JudgeNode(uid=uid) | Remove(uid=uid) | ReservationRequest(uid=uid):
             return uid, None
         case RegisterNode(node=obj) | Update(object=obj):
             return obj.metadata.uid, None
-    return "", None
+        case (
+            # These make an object, or change whichever has the name.
+            Create()
+            | Patch()
+            | HoldCapacity()
+            | LeaseRequest()
+            | RetireLease()
+            # No object remembers these.
+            | ForgetOperations()
+            | QuarantineRecord()
+            | RepairRecord()
+            | RaiseFormat()
+        ):
+            return "", None
+        case _:
+            assert_never(request)

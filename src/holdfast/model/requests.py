@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, TypeGuard, get_args
+from typing import Any, ClassVar, TypeGuard, assert_never, get_args
 
 import msgspec
 
@@ -689,20 +689,39 @@ def under_term(request: Request, term: Term) -> Request:
     """The request under this term of its sender's lease, if it can have one and names none."""
     match request:
         case (
-            Create(term=None)
-            | Update(term=None)
-            | Patch(term=None)
-            | Remove(term=None)
-            | Move(term=None)
-            | Evict(term=None)
-            | Unreserve(term=None)
-            | DropReservation(term=None)
-            | ReportStage(term=None)
-            | ReportPending(term=None)
-            | ForgetOperations(term=None)
+            Create()
+            | Update()
+            | Patch()
+            | Remove()
+            | Move()
+            | Evict()
+            | Unreserve()
+            | DropReservation()
+            | ReportStage()
+            | ReportPending()
+            | ForgetOperations()
         ):
-            return msgspec.structs.replace(request, term=term)
-    return request
+            return request if request.term else msgspec.structs.replace(request, term=term)
+        case (
+            # Their term is required, or a part of them has one.
+            Bind()
+            | BindTogether()
+            | Reserve()
+            | StopAndReserve()
+            | HoldCapacity()
+            | CommitGang()
+            | JudgeNode()
+            # Who sends these acts without a lease, or is about to take or end one.
+            | LeaseRequest()
+            | RetireLease()
+            | RegisterNode()
+            | QuarantineRecord()
+            | RepairRecord()
+            | RaiseFormat()
+        ):
+            return request
+        case _:
+            assert_never(request)
 
 
 def is_dry_run(request: Request) -> bool:

@@ -13,11 +13,13 @@ from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.lease import lease_name
+from holdfast.model.kinds.replica import Pending
 from holdfast.model.kinds.reservation import Intent, ReservationOwner
-from holdfast.model.lifecycle import Actor, Cause, State
+from holdfast.model.lifecycle import Actor, Cause, Stage, State
 from holdfast.model.meta import INT_MAX
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import (
+    REQUESTS,
     Accepted,
     AcquireLease,
     BindTogether,
@@ -27,13 +29,20 @@ from holdfast.model.requests import (
     ForgetOperations,
     HoldCapacity,
     JudgeNode,
+    LeaseRequest,
     Move,
     NodeAction,
+    Patch,
+    PatchType,
     ReleaseLease,
+    Remove,
     RenewLease,
+    ReportPending,
+    ReportStage,
     RetireLease,
     Term,
     Unreserve,
+    Update,
 )
 from tests.furnished import ANN, GARBAGE, Furnished
 from tests.plane import (
@@ -282,7 +291,36 @@ PRIVILEGED: dict[str, tuple[Identity, Privileged]] = {
     "fail": (REPAIR, lambda it, term: Move(target(fenced(it)), State.FAILED, term=term)),
     "release": (WORKLOADS, lambda it, term: Move(target(it.reserved()), State.RELEASED, term=term)),
     "forget": (GARBAGE, lambda it, term: ForgetOperations((), term)),
+    "create": (WORKLOADS, lambda it, term: with_term(it.birth(it.web), term)),
+    "update": (WORKLOADS, lambda it, term: Update(it.get(it.web), "status", term=term)),
+    "patch": (
+        WORKLOADS,
+        lambda it, term: Patch(
+            "workloads", "acme", "web", PatchType.MERGE, {}, subresource="status", term=term
+        ),
+    ),
+    "remove": (
+        WORKLOADS,
+        lambda it, term: Remove("replicas", "acme", it.released().name, term=term),
+    ),
+    "report a stage": (
+        who.controller("endpoints"),
+        lambda it, term: ReportStage(target(it.ready()), Stage.SERVING, term=term),
+    ),
+    "report why it waits": (
+        SCHEDULER,
+        lambda it, term: ReportPending(target(it.pending()), Pending(message="full"), term=term),
+    ),
 }
+
+
+def test_every_request_that_can_state_a_term_is_held_to_it() -> None:
+    """One whose handler forgets it would take effect after a takeover. [K2, K3]"""
+    made = {type(make(it := Furnished(), it.term(of))) for of, make in PRIVILEGED.values()}
+    with_one = {kind for kind in REQUESTS if "term" in kind.__struct_fields__}
+    # Of a lease itself the tests above know more.
+    of_leases = {kind for kind in with_one if issubclass(kind, LeaseRequest)}
+    assert with_one - of_leases == made - {BindTogether}
 
 
 @pytest.mark.parametrize("name", PRIVILEGED)

@@ -190,11 +190,7 @@ def hold_capacity(
     """Hold capacity for an owner and an intent. A gang may start empty and grow by `reserve`."""
     if not context.is_actor(Actor.SCHEDULER, Actor.REPAIR, Actor.WORKLOAD, Actor.RESERVES):
         return Refusal(Reason.NOT_OWNER, f"{context.identity.name} may not hold capacity")
-    refusal = (
-        term_refusal(draft, context, request.term)
-        or grounds_refusal(draft, context, request)
-        or _intent_refusal(request.intent)
-    )
+    refusal = grounds_refusal(draft, context, request) or _intent_refusal(request.intent)
     if refusal is not None:
         return refusal
     mark = digest(request)

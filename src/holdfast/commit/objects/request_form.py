@@ -117,6 +117,7 @@ RULES: dict[str, Rule] = {
     "reservation": _name,
     "gang": _name,
     "policy": _name,
+    "approval": _name,
     "operation": _operation,
     "operations": _operations,
     "deadline": _moment,

@@ -28,16 +28,22 @@ from holdfast.host.client.verdicts import (
 from holdfast.model.access.identity import Identity
 from holdfast.model.encoding.resource_versions import object_revision
 from holdfast.model.encoding.wire import decode_trusted, encode
-from holdfast.model.errors import Invalid, InvariantBroken, Missing, Unavailable
+from holdfast.model.errors import Invalid, InvariantBroken, Missing, Unavailable, unexpected
 from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, Renew, Renewed
-from holdfast.model.read_requests import Get, GetResult
+from holdfast.model.machine import Question
+from holdfast.model.read_requests import Get, GetResult, Reach
 from holdfast.model.registry import kind_of, kind_of_plural
 from holdfast.model.requests import (
     LIFELINES,
     Create,
+    Forward,
     Patch,
+    QuarantineRecord,
+    RaiseFormat,
     Remove,
+    RepairRecord,
     Term,
+    TermRequest,
     TypedRequest,
     Update,
     refuses_unknown,
@@ -80,8 +86,8 @@ def is_batched(body: Any) -> bool:
     return isinstance(body, TypedRequest) and not body.is_lifeline
 
 
-def api_call(sender: Identity | None, body: Any) -> ApiCall:
-    """Return the HTTP call for a request. Raises InvariantBroken for unknown ones.
+def api_call(sender: Identity | None, body: Question) -> ApiCall:
+    """Return the HTTP call for a request. Raises InvariantBroken for those that have none.
 
     A sender is the field manager where the request names none. Users have no name here: their
     servers know them by their credentials.
@@ -106,7 +112,20 @@ def api_call(sender: Identity | None, body: Any) -> ApiCall:
             return _patch(sender, body)
         case Remove():
             return _remove(body)
-    raise InvariantBroken(f"no server can be asked {type(body).__name__}")
+        case (
+            # Sent in a batch, or by servers to each other and to themselves.
+            TypedRequest()
+            | Forward()
+            | TermRequest()
+            | Reach()
+            | QuarantineRecord()
+            # People have routes for these.
+            | RepairRecord()
+            | RaiseFormat()
+        ):
+            raise InvariantBroken(f"no server can be asked {type(body).__name__} in a call")
+        case _:
+            return unexpected(body, "no server can be asked")
 
 
 def renewals_path(node: str) -> str:

@@ -23,7 +23,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Never, TypeVar, assert_never
+from typing import Any, TypeVar, assert_never
 
 import msgspec
 
@@ -37,7 +37,7 @@ from holdfast.host.process.pending_requests import PendingRequest, PendingReques
 from holdfast.host.process.served_streams import ServedStream, ServedStreams
 from holdfast.host.process.store_watches import StoreWatch, StoreWatches
 from holdfast.model.access.identity import Identity
-from holdfast.model.errors import HoldfastError, InvariantBroken, invariant
+from holdfast.model.errors import HoldfastError, InvariantBroken, invariant, unexpected
 from holdfast.model.machine import (
     Answer,
     ArchiveRecord,
@@ -159,11 +159,6 @@ Performer = Callable[[Any], None]
 
 # The effects of a machine beyond those of all machines, such as an agent's to its runtime.
 OwnEffect = TypeVar("OwnEffect")
-
-
-def _unperformed(effect: Never) -> Never:
-    """Report an effect without a performer. mypy finds one of all machines that is forgotten."""
-    raise InvariantBroken(f"this shell does not perform {type(effect).__name__}")
 
 
 class ShellLimits(msgspec.Struct, frozen=True):
@@ -328,7 +323,7 @@ class Shell:
                     # Evidence of a machine for which none is kept.
                     pass
                 case _:
-                    _unperformed(effect)
+                    unexpected(effect, "this shell does not perform")
 
     def _reply(self, effect: Answer | Push | End) -> None:
         match effect:
