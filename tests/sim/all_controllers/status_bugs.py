@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.model.lifecycle import READY_STAGES
 from holdfast.sim.mutants import rewrite, swap
 from tests.sim.all_controllers.planting import COMMIT, CORRECT, DARK, MEMORIES, MODEL, ROLLING, bug
 
@@ -48,11 +49,7 @@ LISTS = (
     bug(
         "stopped-replica-stays-listed",
         "an endpoint list only grows",
-        rewrite(
-            CORRECT + "endpoints:_is_ready",
-            "return is_wanted and status.state is State.RUNNING and status.stage in READY_STAGES",
-            "return status.stage in READY_STAGES",
-        ),
+        swap(CORRECT + "endpoints:is_available", lambda it: it.status.stage in READY_STAGES),
     ),
 )
 

@@ -42,8 +42,8 @@ INSTALLATIONS = (
         "work that outlived a fence is failed and stopped when its machine returns",
         rewrite(
             CORRECT + "repair:RepairController._of_earlier_life",
-            "if keeps(replica) and binding.installation and",
-            "if False and",
+            "if awaits_adoption(replica, binding):",
+            "if False:",
         ),
         rewrite(
             COMMIT + "lifecycle.transition_proofs:_fence_refusal",

@@ -15,6 +15,7 @@ CORRECT = "holdfast.correct."
 MODEL = "holdfast.model."
 OBSERVE = "holdfast.observe."
 PROPOSE = "holdfast.propose."
+RULES = "holdfast.model.placement.placement_rules:"
 
 SC1, SC2, SC3 = "sc1-conservative-binding", "sc2-drain-races-placement", "sc3-answer-lost"
 SC7, SC8, SC15 = "sc7-leader-change", "sc8-one-free-slot", "sc15-lost-wakeup"
@@ -41,7 +42,7 @@ NO_REASON_WRITTEN = swap(PROPOSE + "queue.pending_reasons:Notices.say", lambda *
 # Both the rule and the table that is derived from it.
 SUSPECT_NODES_TAKE_WORK = (
     rewrite(
-        MODEL + "placement.placement_rules:gate_refusal",
+        RULES + "gate_refusal",
         "gate.phase is not NodePhase.READY",
         "False",
     ),
@@ -96,7 +97,7 @@ BUGS = (
         SC2,
         "sc2.refused",
         "a node that is being drained takes work",
-        rewrite(MODEL + "placement.placement_rules:gate_refusal", "if gate.draining:", "if False:"),
+        rewrite(RULES + "closed_refusal", "if gate.draining:", "if False:"),
     ),
     bug(
         SC2,
@@ -173,7 +174,7 @@ BUGS = (
         "sc3.fresh-candidate",
         "the scheduler keeps its first choice, and cordons are ignored",
         swap(PROPOSE + "binder:BIND_POLICY", msgspec.structs.replace(BIND_POLICY, tries_max=1_000)),
-        rewrite(MODEL + "placement.placement_rules:gate_refusal", "if gate.cordoned:", "if False:"),
+        rewrite(RULES + "closed_refusal", "if gate.cordoned:", "if False:"),
     ),
     bug(
         SC3,
