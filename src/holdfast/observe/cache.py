@@ -86,6 +86,10 @@ class Cache:
         self.relists = 0
         # Once every kind was listed this stays true; owners ask at every step.
         self._is_ready = False
+        # The least revision and the least time of an update of all kinds. Owners ask far more often
+        # than the cache changes; None until the next question after a change.
+        self._revision: int | None = None
+        self._updated_ms: int | None = None
 
     # The snapshot --------------------------------------------------------------------------------
 
@@ -99,7 +103,10 @@ class Cache:
     @property
     def revision(self) -> int:
         """Everything up to this revision has been delivered, for every kind."""
-        return min((it.reflector.revision for it in self._informers.values()), default=0)
+        if self._revision is None:
+            revisions = [it.reflector.revision for it in self._informers.values()]
+            self._revision = min(revisions, default=0)
+        return self._revision
 
     @property
     def seen(self) -> dict[str, int]:
@@ -116,10 +123,11 @@ class Cache:
 
         Events of an incomplete list do not count.
         """
-        updated_ms = min(
-            (it.updated_ms for it in self._informers.values()), default=now.monotonic_ms
-        )
-        return now.monotonic_ms - updated_ms
+        if not self._informers:
+            return 0
+        if self._updated_ms is None:
+            self._updated_ms = min([it.updated_ms for it in self._informers.values()])
+        return now.monotonic_ms - self._updated_ms
 
     def troubles(self) -> dict[str, str]:
         """Why a kind is not being followed right now, or not completely, by plural."""
@@ -164,6 +172,7 @@ class Cache:
         changes: list[ObjectChange] = []
         # Every stimulus of every component passes here, and most of them are not for the cache.
         if type(stimulus) is Pushed:
+            self._revision = self._updated_ms = None
             channel = self._by_stream.get(stimulus.stream)
             if channel is not None:
                 channel.received_ms = now.monotonic_ms
@@ -179,6 +188,7 @@ class Cache:
             if channel is not None:
                 effects = self._ended(channel, stimulus.body, now)
         elif type(stimulus) is Started:
+            self._updated_ms = None
             for informer in self._informers.values():
                 informer.updated_ms = now.monotonic_ms
                 effects.append(self._open(informer.main, now))
@@ -194,12 +204,12 @@ class Cache:
     ) -> Effects:
         """Process events from the stream of a kind."""
         reflector = informer.reflector
-        was_live, was_listing = informer.is_live, reflector.is_listing
+        was_live, was_listing = informer.live_ms is not None, reflector.is_listing
         is_useful, must_tick = True, False
         for event in events:
             is_useful = is_useful and reflector.take(event, changes)
             if type(event) is Reached and event.within_ms != informer.within_ms:
-                informer.within_ms = event.within_ms
+                informer.announce(event.within_ms)
                 must_tick = True
         if not is_useful:
             informer.trouble = "the server sent an incomplete list, or one older than what is known"

@@ -58,9 +58,11 @@ class Informer:
         self.live_ms: int | None = None
         # The deadline for the stream to deliver what the last resync showed.
         self.patience_ms = 0
-        # Within which time the server sends something again, as the last bookmark said. It also
-        # holds for the next stream, until that one announces another interval.
+        # Within which time the server sends something again, as the last bookmark said, and for how
+        # long a healthy stream may therefore be silent. Both also hold for the next stream, until
+        # that one announces another interval.
         self.within_ms: int | None = None
+        self._limit_ms = SILENCE_MS
         self.trouble = ""
 
     @property
@@ -68,16 +70,21 @@ class Informer:
         """Whether the stream delivers changes, after its list if it started with one."""
         return self.live_ms is not None
 
+    def announce(self, within_ms: int | None) -> None:
+        """The server sends something again within this time."""
+        self.within_ms = within_ms
+        self._limit_ms = silence_ms(within_ms)
+        if within_ms is not None:
+            self._limit_ms += BEHIND_SHELL_MS
+
     @property
     def limit_ms(self) -> int:
         """How long the stream may be silent. The limit doubles with each stream that failed soon
         after it was opened: when every server is slow, moving on only adds to their work."""
-        if self.within_ms is None:
-            return SILENCE_MS
-        limit_ms = silence_ms(self.within_ms) + BEHIND_SHELL_MS
-        if self.live_ms is not None and self.main.received_ms - self.live_ms >= STEADY_MS:
-            return limit_ms
-        return min(SILENCE_MS, limit_ms << min(self.main.failures, DOUBLINGS_MAX))
+        main, live_ms = self.main, self.live_ms
+        if live_ms is not None and main.received_ms - live_ms >= STEADY_MS:
+            return self._limit_ms
+        return min(SILENCE_MS, self._limit_ms << min(main.failures, DOUBLINGS_MAX))
 
     @property
     def gives_up_ms(self) -> int:
@@ -88,7 +95,10 @@ class Informer:
     @property
     def due_ms(self) -> int:
         """When the next action on this kind is due."""
-        due_ms = self.gives_up_ms if self.main.stream else self.main.retry_at_ms
-        if self.resync.stream:
-            return min(due_ms, self.resync.gives_up_ms(SILENCE_MS, is_listing=True))
-        return min(due_ms, self.resync.retry_at_ms) if self.is_live else due_ms
+        main, resync = self.main, self.resync
+        due_ms = self.gives_up_ms if main.stream else main.retry_at_ms
+        if resync.stream:
+            return min(due_ms, resync.gives_up_ms(SILENCE_MS, is_listing=True))
+        if self.live_ms is not None and resync.retry_at_ms < due_ms:
+            return resync.retry_at_ms
+        return due_ms

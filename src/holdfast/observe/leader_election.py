@@ -46,7 +46,8 @@ class LeaderElection:
         # How many renewals of this term were sent, whatever their outcome.
         self._renewals = 0
         self._waiting = False
-        self._next_ms = 0
+        # When `due` next returns a request.
+        self.next_ms = 0
         # When `due` last returned a request.
         self._asked_ms = 0
         # Before we first hold it, our name on the lease is that of an earlier run. Later it is that
@@ -68,21 +69,16 @@ class LeaderElection:
         sent_ms = self.acknowledged_ms
         return sent_ms is not None and now.monotonic_ms - sent_ms < self.lease_ms
 
-    @property
-    def next_ms(self) -> int:
-        """When `due` next returns a request."""
-        return self._next_ms
-
     def due(self, now: Instant, *, early_ms: int = 0) -> LeaseQuestion | None:
         """The request to send now, if any. `early_ms` also counts what is due that much later."""
-        if self._waiting or now.monotonic_ms + early_ms < self._next_ms:
+        if self._waiting or now.monotonic_ms + early_ms < self.next_ms:
             return None
         self._waiting, self._asked_ms = True, now.monotonic_ms
         if self._term is not None:
-            self._next_ms = now.monotonic_ms + self.lease_ms // RENEWALS_PER_LEASE
+            self.next_ms = now.monotonic_ms + self.lease_ms // RENEWALS_PER_LEASE
             self._renewals += 1
             return RenewLease(self._term, number=self._renewals, version=plane_format.VERSION)
-        self._next_ms = now.monotonic_ms + self.lease_ms // LOOKS_PER_LEASE
+        self.next_ms = now.monotonic_ms + self.lease_ms // LOOKS_PER_LEASE
         return Get("leases", lease_name(self.scope))
 
     def answered(
@@ -106,7 +102,7 @@ class LeaderElection:
                         self.observation_age_max_ms = lease.spec.observation_age_max_ms
                         # Counted from the look that led to it, so that leases that were looked at
                         # together are renewed together.
-                        self._next_ms = self._asked_ms + self.lease_ms // RENEWALS_PER_LEASE
+                        self.next_ms = self._asked_ms + self.lease_ms // RENEWALS_PER_LEASE
                         self._observer.forget()
                         self._may_inherit = False
             case Refusal(reason=reason) if reason is not Reason.CONTENTION:
@@ -138,9 +134,9 @@ class LeaderElection:
         if spec is not None and observer.seen is not None:
             free_ms = observer.seen.since_ms + spec.duration_ms
             is_known = observer.seen.since_ms < now.monotonic_ms
-            if is_known and free_ms < self._next_ms + self.lease_ms // LOOKS_PER_LEASE // 2:
+            if is_known and free_ms < self.next_ms + self.lease_ms // LOOKS_PER_LEASE // 2:
                 # A look just before that moment would learn nothing.
-                self._next_ms = free_ms
+                self.next_ms = free_ms
         return None
 
     def _acquire(self, spec: LeaseSpec | None) -> AcquireLease:
