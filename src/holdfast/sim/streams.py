@@ -26,9 +26,10 @@ from holdfast.model.machine import (
 )
 from holdfast.model.transaction import Batch, Change
 from holdfast.sim.calls import Calls
-from holdfast.sim.cell import Cell, Host
+from holdfast.sim.cell import Cell
 from holdfast.sim.lives import Lives
 from holdfast.sim.storage import SimStore, Storage
+from holdfast.sim.virtual_network import Path
 from holdfast.store.contract import BOOKMARK_EVERY_S
 
 # Faults of a single delivery of a watch or a stream.
@@ -93,12 +94,14 @@ _PAST_ITEMS = 8
 class Stream:
     """One stream from a client to a server. It is open while both sides know it."""
 
-    __slots__ = ("broken", "client", "last_us", "number", "past", "server", "server_number")
+    __slots__ = ("broken", "client", "down", "last_us", "number", "past", "server", "server_number")
 
-    def __init__(self, client: Cell, number: int, server: Cell) -> None:
+    def __init__(self, client: Cell, number: int, server: Cell, down: Path) -> None:
         self.client = client
         self.number = number
         self.server = server
+        # The path of its items, from the server to the client.
+        self.down = down
         # Set when the request to open arrives.
         self.server_number = 0
         # Nothing arrives any more, though one side or both have yet to notice.
@@ -135,9 +138,11 @@ class Streams:
             error = Unavailable(f"{cell.name} has no credentials for {effect.to}")
             self.world.send(cell, Ended(effect.stream, error), 0)
             return
-        stream = Stream(cell, effect.stream, server)
+        path = self.world.network.path
+        stream = Stream(cell, effect.stream, server, path(server.host, cell.host))
         cell.streams[effect.stream] = stream
-        self.world.post(self._arrival(stream, cell.host, server.host), self._arrive, stream, effect)
+        at_us = self._arrival(stream, path(cell.host, server.host))
+        self.world.post(at_us, self._arrive, stream, effect)
 
     def _arrive(self, number: int, stream: Stream, effect: Open) -> None:
         client, server = stream.client, stream.server
@@ -162,7 +167,7 @@ class Streams:
     def _push(self, cell: Cell, effect: Push) -> None:
         stream = cell.served.get(effect.stream)
         if stream is not None:
-            at_us = self._arrival(stream, cell.host, stream.client.host)
+            at_us = self._arrival(stream, stream.down)
             self.world.post(at_us, self._item, stream, effect.body)
 
     def _item(self, _number: int, stream: Stream, body: Any) -> None:
@@ -172,19 +177,20 @@ class Streams:
         if self._calls.lost_on_the_way(stream.server.host, client.host):
             self.break_off(stream, KEEP_ALIVE_US)
             return
+        world = self.world
         held_us = self._deliveries.held_until_us(client)
-        if held_us > self.world.now_us:
+        if held_us > world.now_us:
             stream.last_us = max(stream.last_us, held_us)
-            self.world.post(held_us, self._item, stream, body)
+            world.post(held_us, self._item, stream, body)
             return
         fate = self._deliveries.next_fault(client)
         stream.past.append(body)
         if fate != LOSE:
-            self.world.hand(client, Pushed(stream.number, body))
+            world.hand(client, Pushed(stream.number, body))
         if fate == REPEAT:
-            self.world.send(client, Pushed(stream.number, body), 0)
+            world.send(client, Pushed(stream.number, body), 0)
         elif fate == STALE:
-            self.world.send(client, Pushed(stream.number, stream.past[0]), 0)
+            world.send(client, Pushed(stream.number, stream.past[0]), 0)
 
     def _end(self, cell: Cell, effect: End) -> None:
         stream = cell.served.pop(effect.stream, None)
@@ -206,7 +212,7 @@ class Streams:
         """End the stream for its client, after this time or after all items under way."""
         world = self.world
         if after_us is None:
-            at_us = self._arrival(stream, stream.server.host, stream.client.host)
+            at_us = self._arrival(stream, stream.down)
         else:
             at_us = world.now_us + after_us
         world.post(at_us, self._ended, stream, body)
@@ -248,8 +254,7 @@ class Streams:
     def _known_to_client(stream: Stream) -> bool:
         return stream.client.streams.get(stream.number) is stream
 
-    def _arrival(self, stream: Stream, source: Host, target: Host) -> int:
-        path = self.world.network.path(source, target)
+    def _arrival(self, stream: Stream, path: Path) -> int:
         delay_us = path.delay_us()
         trouble = path.trouble
         if trouble is not None:

@@ -107,7 +107,7 @@ class HeartbeatTap:
         return self._runner.cache
 
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
-        if isinstance(stimulus, Answered) and isinstance(stimulus.body, HeartbeatReport):
+        if type(stimulus) is Answered and type(stimulus.body) is HeartbeatReport:
             stimulus = Answered(stimulus.call, self._take_report(stimulus.body, now.monotonic_ms))
         effects = self._runner.step(stimulus, now)
         if not effects:
@@ -115,9 +115,7 @@ class HeartbeatTap:
         facts = [
             StateFact(self._decision(effect.body, now.monotonic_ms))
             for effect in effects
-            if isinstance(effect, Ask)
-            and isinstance(effect.body, JudgeNode)
-            and effect.body.word in _GRAVE
+            if type(effect) is Ask and type(effect.body) is JudgeNode and effect.body.word in _GRAVE
         ]
         return [*facts, *effects] if facts else effects
 
