@@ -47,23 +47,35 @@ BY_WORKLOAD = Index("replicas", "workload", _workload_of)
 BY_NODE = Index("replicas", "node", _node_of)
 
 
+class RequestAbroad(msgspec.Struct, frozen=True):
+    """A request to the servers of another plane, which the controller follows."""
+
+    plane: str
+    request: Request
+
+
 class ReconcilePlan(msgspec.Struct, frozen=True):
     """The result of a reconcile.
 
     `requests` go to any server and are withheld while the cache is too old; `questions` go to each
-    server and write nothing. `wake_after_ms` queues the key again, also if nothing changes.
+    server and write nothing. `abroad` go to other planes, each withheld while the cache of its
+    plane is too old; they name no term, since the lease is one of this plane. `wake_after_ms`
+    queues the key again, also if nothing changes.
     """
 
     requests: tuple[Request, ...] = ()
     questions: tuple[HeartbeatQuery, ...] = ()
     wake_after_ms: int | None = None
+    abroad: tuple[RequestAbroad, ...] = ()
 
 
 class Controller(Protocol):
     """One owner of some transitions and fields.
 
     It declares its `actor`, by which the kinds and the lifecycle table name what it owns and the
-    requests who sends them; its role follows from these. It reads the kinds that it `follows`.
+    requests who sends them; its role follows from these. It reads the kinds that it `follows`, and
+    those of other planes in `abroad`, each with the plane before it. Its lease is one of its own
+    plane only.
 
     `keys_of` must return, for every object that the controller writes, the key under which it wrote
     it: that is how the controller learns that its own writes have arrived.
@@ -71,6 +83,7 @@ class Controller(Protocol):
 
     actor: Actor
     follows: tuple[str, ...]
+    abroad: tuple[tuple[str, str], ...] = ()
     indexes: tuple[Index, ...] = ()
     # All that it remembers besides the cache.
     remembers: tuple[Remembered, ...] = ()

@@ -1,5 +1,8 @@
 """Runs all controllers of a plane as one machine: one cache for all, a lease and a queue for each.
 
+Controllers that read other planes share a cache of each. Leases are of the own plane only: another
+plane that cannot be reached stops no controller.
+
 The host runs one runner or several; for each controller, the runner that holds its lease acts. The
 others watch the same objects, so that they can take over at once. The controllers' requests go to
 the authority under each one's own identity and term; the answer decides when a key is reconciled
@@ -17,6 +20,7 @@ A repetition has the same operation id and the same names, so it takes effect on
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -51,7 +55,7 @@ from holdfast.observe.inflight import Inflight, InflightRequest
 from holdfast.observe.leader_election import RENEW_TIMEOUT_MS, LeaseQuestion
 from holdfast.observe.operation import RequestOperation
 from holdfast.observe.snapshot import Snapshot
-from holdfast.observe.watch_events import SERVERS, Follow
+from holdfast.observe.watch_events import SERVERS, Follow, servers_of
 
 ASKS_PER_CONTROLLER_MAX = 1_024
 # No key is reconciled before there is room for this many requests: to compute a plan of hundreds of
@@ -92,7 +96,7 @@ _About = _Lease | _Question | _Write
 
 
 class ControllerRunner:
-    """See the module's docstring. It owns the wake-ups `controllers` and, by its cache, `cache`.
+    """See the module's docstring. It owns the wake-ups `controllers` and those of its caches.
 
     `name` tells this process from others with the same controllers, also after restarts.
     `servers` are addresses that each lead to one server; everything but questions goes to any.
@@ -110,10 +114,22 @@ class ControllerRunner:
         names = [controller.name for controller in controllers]
         invariant(len(set(names)) == len(names), "a runner has each controller once")
         plurals = dict.fromkeys(plural for it in controllers for plural in it.follows)
-        self._cache = Cache([Follow(it) for it in plurals], rng, resync_ms=resync_ms)
+        numbers = itertools.count(1)
+        follows = [Follow(it) for it in plurals]
+        self._cache = Cache(follows, rng, resync_ms=resync_ms, numbers=numbers)
         indexes = {(it.plural, it.name): it for one in controllers for it in one.indexes}
         for index in indexes.values():
             self._cache.index(index)
+        of_planes: dict[str, dict[str, Follow]] = {}
+        for plane, plural in (pair for it in controllers for pair in it.abroad):
+            of_planes.setdefault(plane, {})[plural] = Follow(plural)
+        # The caches of other planes.
+        self._abroad = {
+            plane: Cache(
+                list(kinds.values()), rng, resync_ms=resync_ms, plane=plane, numbers=numbers
+            )
+            for plane, kinds in of_planes.items()
+        }
         self._workers = [ControllerWorker(controller, rng, name) for controller in controllers]
         per_worker = ASKS_PER_CONTROLLER_MAX + len(servers) + 1
         self._asks: Inflight[_About] = Inflight(per_worker * len(controllers))
@@ -145,11 +161,14 @@ class ControllerRunner:
         """Process a stimulus; returns the effects, in order."""
         knew = self._cache.is_ready
         told = self._cache.step(stimulus, now)
-        if knew and not told.changes and is_for_cache_only(stimulus):
+        effects, changes = told.effects, told.changes
+        listed = self._step_abroad(stimulus, effects, changes, now) if self._abroad else ()
+        if knew and not changes and not listed and is_for_cache_only(stimulus):
             # The streams brought no change. What is due at a time has its own wake-up.
-            return told.effects
-        cache = self._cache
-        effects, view = told.effects, Snapshot(cache, cache.revision, cache.age_ms(now))
+            return effects
+        view = self._view(now)
+        for plane in listed:
+            self._add_readers(plane, view, now)
         concerned: Sequence[ControllerWorker] = self._workers
         match stimulus:
             case Answered():
@@ -164,20 +183,53 @@ class ControllerRunner:
                 concerned = [it for it in self._workers if it.is_due(now)]
             case _ if knew:
                 # A change concerns workers with keys of it, and workers that wait for the cache.
-                noticed = self._notice(told.changes, view, now)
+                noticed = self._notice(changes, view, now)
                 concerned = [
                     it
                     for it in self._workers
                     if it in noticed or it.is_due(now) or it.is_waiting(view, now)
                 ]
             case _:
-                self._notice(told.changes, view, now)
+                self._notice(changes, view, now)
         for worker in concerned:
             effects += self._tend(worker, view, now)
             worker.due_ms = self._due_ms(worker, view, now)
         return [*effects, *self._tick(now)]
 
+    def _step_abroad(
+        self, stimulus: Stimulus, effects: Effects, changes: list[ObjectChange], now: Instant
+    ) -> list[str]:
+        """Let the caches of other planes process a stimulus, and add what comes of it.
+
+        Returns the planes that were listed now for the first time.
+        """
+        listed = []
+        for plane, cache in self._abroad.items():
+            knew = cache.is_ready
+            told = cache.step(stimulus, now)
+            effects += told.effects
+            changes += told.changes
+            if cache.is_ready and not knew:
+                listed.append(plane)
+        return listed
+
+    def _view(self, now: Instant) -> Snapshot:
+        cache = self._cache
+        abroad = {
+            plane: Snapshot(it, it.revision, it.age_ms(now))
+            for plane, it in self._abroad.items()
+            if it.is_ready
+        }
+        return Snapshot(cache, cache.revision, cache.age_ms(now), abroad=abroad)
+
     # Reconciling ---------------------------------------------------------------------------------
+
+    def _add_readers(self, plane: str, view: Snapshot, now: Instant) -> None:
+        """Queue all keys of the controllers that read this plane: until now they saw none of it."""
+        for worker in self._workers:
+            reads = any(it == plane for it, _ in worker.controller.abroad)
+            if reads and worker.election.term is not None:
+                self._add(worker, worker.controller.all_keys(view), now)
 
     def _notice(
         self, changes: Sequence[ObjectChange], view: Snapshot, now: Instant
@@ -188,8 +240,12 @@ class ControllerRunner:
         for worker in self._workers:
             if worker.election.term is None:
                 continue
-            follows = worker.controller.follows
-            concerning = [change for change in changes if change.plural in follows]
+            follows, abroad = worker.controller.follows, worker.controller.abroad
+            concerning = [
+                it
+                for it in changes
+                if ((it.plane, it.plural) in abroad if it.plane else it.plural in follows)
+            ]
             for change in concerning:
                 self._add(worker, worker.controller.keys_of(change, view), now)
             if concerning:
@@ -249,10 +305,12 @@ class ControllerRunner:
         plan = worker.controller.reconcile(view, key, term, now)
         again_ms = now_ms + plan.wake_after_ms if plan.wake_after_ms is not None else None
         asked = self._question(worker, plan.questions, now)
-        requests = plan.requests
-        if requests and is_too_old(view.age_ms, worker.election.observation_age_max_ms):
+        requests = [("", it) for it in plan.requests]
+        requests += [(it.plane, it.request) for it in plan.abroad]
+        kept = [it for it in requests if _is_recent(it[0], worker, view)]
+        if len(kept) < len(requests):
             self.withheld += 1
-            requests, again_ms = (), now_ms + BEHIND_PAUSE_MS
+            requests, again_ms = kept, now_ms + BEHIND_PAUSE_MS
         if not requests:
             worker.vitals.looked(0, now)
             worker.queue.done(key)
@@ -260,7 +318,7 @@ class ControllerRunner:
                 worker.queue.add(key, again_ms)
             return asked
         most = min(REQUESTS_PER_PLAN_MAX, ASKS_PER_CONTROLLER_MAX - worker.asked)
-        sent = [_grounded(it, term, view) for it in requests[:most]]
+        sent = [(plane, _grounded(it, plane, term, view)) for plane, it in requests[:most]]
         if len(sent) < len(requests):
             again_ms = now_ms
         operations = worker.takes_off(key, sent, again_ms, now)
@@ -269,8 +327,8 @@ class ControllerRunner:
         return [*asked, *(self._write(it.operation.request, it, now) for it in writes)]
 
     def _write(self, request: Request | Get, about: _Write, now: Instant) -> Ask:
-        sender = about.worker.identity
-        return self._asks.ask(request, about, now.monotonic_ms, sender=sender)
+        sender, to = about.worker.identity, servers_of(about.operation.plane)
+        return self._asks.ask(request, about, now.monotonic_ms, to=to, sender=sender)
 
     def _question(
         self, worker: ControllerWorker, questions: Sequence[HeartbeatQuery], now: Instant
@@ -316,8 +374,8 @@ class ControllerRunner:
             case _Write(worker=worker, key=key, operation=operation) as about:
                 request = pending.request
                 if not isinstance(request, Get):
-                    sent_ms = pending.sent_ms
-                    keys = worker.controller.answered(request, SERVERS, body, sent_ms, now)
+                    sent_ms, to = pending.sent_ms, servers_of(operation.plane)
+                    keys = worker.controller.answered(request, to, body, sent_ms, now)
                     self._add(worker, keys, now)
                 read = worker.answered(key, operation, request, body, now)
                 return [self._write(read, about, now)] if read is not None else []
@@ -358,18 +416,27 @@ class ControllerRunner:
         return [Wake("controllers", at_ms)]
 
 
-def _grounded(request: Request, term: Term, view: Snapshot) -> Request:
+def _is_recent(plane: str, worker: ControllerWorker, view: Snapshot) -> bool:
+    """Whether the cache of this plane is recent enough for requests that go there."""
+    there = view.of(plane)
+    age_max_ms = worker.election.observation_age_max_ms
+    return there is not None and not is_too_old(there.age_ms, age_max_ms)
+
+
+def _grounded(request: Request, plane: str, term: Term, view: Snapshot) -> Request:
     """The request with its preconditions: no controller writes without them.
 
-    It names its term. A create without an operation id is for the object that the cache lacks as of
-    this revision: after that object was created and deleted, the same create is a new operation.
+    In its own plane it names its term. A create without an operation id is for the object that the
+    cache of its plane lacks as of this revision: after that object was created and deleted, the
+    same create is a new operation.
     """
     if isinstance(request, Create) and not request.operation:
         named = hashlib.blake2b(repr(key_of(request.object)).encode(), digest_size=12).hexdigest()
         kind = type(request.object).__name__
-        done = operation(term.scope, named, view.revision, f"create-{kind}")
-        return msgspec.structs.replace(request, operation=done, term=term)
-    return under_term(request, term)
+        there = view.abroad[plane] if plane else view
+        done = operation(term.scope, named, there.revision, f"create-{kind}")
+        request = msgspec.structs.replace(request, operation=done)
+    return request if plane else under_term(request, term)
 
 
 def _has_room(worker: ControllerWorker) -> bool:

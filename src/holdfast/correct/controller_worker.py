@@ -39,8 +39,8 @@ class Flight:
     def __init__(self, left: int, look_again_ms: int | None, since_ms: int = 0) -> None:
         self.left, self.look_again_ms, self.since_ms = left, look_again_ms, since_ms
         self.is_failed = False
-        # What the cache must show before the key is reconciled again.
-        self.expected: list[Expected] = []
+        # What the cache of each plane must show before the key is reconciled again.
+        self.expected: list[tuple[str, Expected]] = []
 
 
 # The health of a controller as counters that only grow, for metrics and `holdfast status`.
@@ -133,7 +133,7 @@ class ControllerWorker:
         self.resync_at_ms = 0
         # When the runner tends it again, if nothing happens before.
         self.due_ms: int | None = None
-        self._expected: dict[Key, list[Expected]] = {}
+        self._expected: dict[Key, list[tuple[str, Expected]]] = {}
         self._acquired_ms = self._acquired_revision = 0
 
     def is_due(self, now: Instant) -> bool:
@@ -174,7 +174,7 @@ class ControllerWorker:
 
     def is_behind(self, key: Key, view: Snapshot) -> bool:
         """Whether the cache lacks effects of this key's last plan."""
-        left = [it for it in self._expected.pop(key, ()) if not it.is_met(view)]
+        left = [it for it in self._expected.pop(key, ()) if not _is_met(it, view)]
         if left:
             self._expected[key] = left
         return bool(left)
@@ -182,7 +182,7 @@ class ControllerWorker:
     def is_settled(self, key: Key, view: Snapshot) -> bool:
         """Whether a key waits for nothing: not in the queue, not for answers or their effects."""
         is_open = key in self.queue or key in self.flights
-        return not is_open and all(it.is_met(view) for it in self._expected.get(key, ()))
+        return not is_open and all(_is_met(it, view) for it in self._expected.get(key, ()))
 
     def beat(self, now: Instant) -> Beat:
         """Its counters, for the pulse of its process."""
@@ -210,13 +210,20 @@ class ControllerWorker:
         )
 
     def takes_off(
-        self, key: Key, requests: Sequence[Request], look_again_ms: int | None, now: Instant
+        self,
+        key: Key,
+        requests: Sequence[tuple[str, Request]],
+        look_again_ms: int | None,
+        now: Instant,
     ) -> list[RequestOperation]:
-        """Record that these requests of the key's plan are in flight."""
+        """Record that these requests of the key's plan are in flight, each to this plane."""
         self.flights[key] = Flight(len(requests), look_again_ms, now.monotonic_ms)
         self.asked += len(requests)
         now_ms = now.monotonic_ms
-        return [RequestOperation(it, WRITE_POLICY, self._rng, now_ms) for it in requests]
+        return [
+            RequestOperation(it, WRITE_POLICY, self._rng, now_ms, plane=plane)
+            for plane, it in requests
+        ]
 
     def answered(
         self, key: Key, operation: RequestOperation, sent: Question, answer: Reply, now: Instant
@@ -241,8 +248,9 @@ class ControllerWorker:
                 flight.is_failed = True
         match answer:
             case GetResult() | Accepted(replayed=False):
-                flight.expected += expected_after(operation.request, answer)
-            case Refusal(reason=Reason.STALE_EPOCH):
+                after = expected_after(operation.request, answer)
+                flight.expected += [(operation.plane, it) for it in after]
+            case Refusal(reason=Reason.STALE_EPOCH) if not operation.plane:
                 self.election.lost()
         self._landed(key, now)
         return None
@@ -263,3 +271,9 @@ class ControllerWorker:
         self.queue.done(key)
         if flight.look_again_ms is not None:
             self.queue.add(key, flight.look_again_ms)
+
+
+def _is_met(expected: tuple[str, Expected], view: Snapshot) -> bool:
+    plane, it = expected
+    there = view.of(plane)
+    return there is not None and it.is_met(there)

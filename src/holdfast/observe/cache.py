@@ -1,9 +1,11 @@
-"""A component's snapshot of the plane: list and watch of some kinds, with revision and age.
+"""A component's snapshot of a plane: list and watch of some kinds, with revision and age.
 
-Schedulers, controllers and agents each own one. It opens a stream per kind, receives all current
-objects, then the changes (`reflector`). A broken stream is resumed after the last revision that was
-delivered completely. When that history is gone (Expired), the stream starts over with a list, and
-what was known stays visible until the list is complete. Duplicate and late events are skipped.
+Schedulers, controllers and agents each own one of their plane, and may own one more of each other
+plane, whose revisions and ages have nothing to do with each other. It opens a stream per kind,
+receives all current objects, then the changes (`reflector`). A broken stream is resumed after the
+last revision that was delivered completely. When that history is gone (Expired), the stream starts
+over with a list, and what was known stays visible until the list is complete. Duplicate and late
+events are skipped.
 
 Lost events are found by the resync, which lists each kind beside its stream from time to time, and
 are counted: without faults that count stays zero.
@@ -13,6 +15,7 @@ What is here may be old and never authorises anything. `age_ms` says how old it 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -34,7 +37,7 @@ from holdfast.model.time import Instant
 from holdfast.observe.indexer import Index, Key
 from holdfast.observe.informer import SILENCE_MS, STEADY_MS, Channel, Informer
 from holdfast.observe.reflector import ObjectChange
-from holdfast.observe.watch_events import SERVERS, Follow, Reached, WatchEvent
+from holdfast.observe.watch_events import Follow, Reached, WatchEvent, servers_of
 
 __all__ = ["Cache", "CacheUpdate", "Key", "ObjectChange", "is_for_cache_only"]
 
@@ -49,9 +52,9 @@ _WAKE = "cache"
 
 
 def is_for_cache_only(stimulus: object) -> bool:
-    """Whether a stimulus is for the cache alone; its owner sees the resulting changes."""
+    """Whether a stimulus is for a cache alone; its owner sees the resulting changes."""
     if type(stimulus) is Woken:
-        return stimulus.name == _WAKE
+        return stimulus.name == _WAKE or stimulus.name.startswith(f"{_WAKE}/")
     return type(stimulus) is Pushed or type(stimulus) is Ended
 
 
@@ -63,7 +66,11 @@ class CacheUpdate(msgspec.Struct, frozen=True):
 
 
 class Cache:
-    """See the module's docstring. It owns all streams of its machine and the wake-up `cache`."""
+    """See the module's docstring.
+
+    It owns the wake-up `cache`, or `cache/PLANE` for that of another plane. The caches of a machine
+    own all its streams, which get their numbers from `numbers`.
+    """
 
     def __init__(
         self,
@@ -71,15 +78,19 @@ class Cache:
         rng: Rng,
         *,
         resync_ms: int,
-        to: str = SERVERS,
+        plane: str = "",
+        numbers: Iterator[int] | None = None,
     ) -> None:
+        """`plane` is the other plane that it follows; machines with several caches share the
+        `numbers` of their streams among them."""
         invariant(resync_ms > 0, "a cache needs a resync interval, or lost events stay lost")
-        self._rng, self._to = rng, to
+        self._rng, self._plane, self._to = rng, plane, servers_of(plane)
+        self._wake = f"{_WAKE}/{plane}" if plane else _WAKE
         self._resync_ms = resync_ms
         self._informers = {follow.plural: Informer(follow) for follow in follows}
         invariant(len(self._informers) == len(follows), "a cache follows each kind only once")
         self._by_stream: dict[int, Channel] = {}
-        self._streams = 0
+        self._numbers = numbers if numbers is not None else itertools.count(1)
         # When the next wake-up is due.
         self._due_ms = 0
         # How often a kind that had been listed had to be listed again.
@@ -181,7 +192,7 @@ class Cache:
                 events = cast("tuple[WatchEvent, ...]", stimulus.body)
                 effects = take(informer, events, changes, now)
         elif type(stimulus) is Woken:
-            if stimulus.name == _WAKE:
+            if stimulus.name == self._wake:
                 effects = self._woken(now)
         elif type(stimulus) is Ended:
             channel = self._by_stream.pop(stimulus.stream, None)
@@ -193,6 +204,8 @@ class Cache:
                 informer.updated_ms = now.monotonic_ms
                 effects.append(self._open(informer.main, now))
             effects.append(self._tick(now))
+        if self._plane:
+            changes = [msgspec.structs.replace(it, plane=self._plane) for it in changes]
         return CacheUpdate(effects, changes)
 
     def _take_events(
@@ -264,8 +277,7 @@ class Cache:
     # Streams and timers --------------------------------------------------------------------------
 
     def _open(self, channel: Channel, now: Instant) -> Open:
-        self._streams += 1
-        channel.stream = self._streams
+        channel.stream = next(self._numbers)
         channel.opened_ms = channel.received_ms = now.monotonic_ms
         self._by_stream[channel.stream] = channel
         informer = channel.informer
@@ -319,7 +331,7 @@ class Cache:
 
     def _tick(self, now: Instant) -> Wake:
         self._due_ms = max(now.monotonic_ms + 1, self._next_due_ms())
-        return Wake(_WAKE, self._due_ms)
+        return Wake(self._wake, self._due_ms)
 
     def _next_due_ms(self) -> int:
         return min([it.due_ms for it in self._informers.values()], default=0)
@@ -334,7 +346,7 @@ class Cache:
         if due_ms > now_ms:
             # Mostly the streams have delivered something since, and nothing is due yet.
             self._due_ms = due_ms
-            return [Wake(_WAKE, due_ms)]
+            return [Wake(self._wake, due_ms)]
         for informer in self._informers.values():
             main, resync = informer.main, informer.resync
             if resync.stream and now_ms >= resync.gives_up_ms(SILENCE_MS, is_listing=True):

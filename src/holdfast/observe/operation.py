@@ -396,13 +396,15 @@ class RequestOperation:
     """A typed request of a machine as an operation: what to send next, from the replies.
 
     Its owner sends what it gets, the request itself or the read of its subject, and passes back
-    what comes.
+    what comes. Both go to the same `plane`, the own one if that is empty.
     """
 
-    __slots__ = ("_machine", "request")
+    __slots__ = ("_machine", "plane", "request")
 
-    def __init__(self, request: Request, policy: RetryPolicy, rng: Rng, now_ms: int) -> None:
-        self.request = request
+    def __init__(
+        self, request: Request, policy: RetryPolicy, rng: Rng, now_ms: int, *, plane: str = ""
+    ) -> None:
+        self.request, self.plane = request, plane
         self._machine = OperationMachine(policy, Nature.WRITE, rng)
         self._machine.step(_BEGUN, now_ms)
 

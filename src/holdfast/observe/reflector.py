@@ -26,11 +26,13 @@ class ObjectChange(msgspec.Struct, frozen=True):
     """One object differs from what this cache knew: it is new, changed or gone.
 
     An object that was replaced by another one of the same name makes two changes: gone, then new.
+    `plane` is the other plane in which it changed; empty for the own one.
     """
 
     plural: str
     before: Object | None
     after: Object | None
+    plane: str = ""
 
     @property
     def object(self) -> Object:

@@ -70,7 +70,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     `age_ms` is how long ago the servers last sent anything, and `age_max_ms` the greatest age on
     which the plane allows decisions. `supposed` has the objects that are different by hypothesis,
-    by plural; None is one that is gone.
+    by plural; None is one that is gone. `abroad` has the snapshots of other planes, by name, as far
+    as they were ever listed: each has a revision and an age of its own.
     """
 
     objects: Objects
@@ -78,11 +79,16 @@ class Snapshot(msgspec.Struct, frozen=True):
     age_ms: int = 0
     age_max_ms: int = OBSERVATION_AGE_MAX_MS
     supposed: Mapping[str, Mapping[Key, Any]] = {}
+    abroad: Mapping[str, Snapshot] = {}
 
     @property
     def is_too_old(self) -> bool:
         """Whether nothing may be decided on it."""
         return is_too_old(self.age_ms, self.age_max_ms)
+
+    def of(self, plane: str) -> Snapshot | None:
+        """The snapshot of another plane, or this one for the empty name; None if never listed."""
+        return self.abroad.get(plane) if plane else self
 
     def get(self, plural: str, namespace: str, name: str) -> Any:
         """One object, or None."""

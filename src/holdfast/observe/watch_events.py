@@ -17,9 +17,20 @@ from holdfast.model.meta import AnyObject, Object
 
 # The address that stands for any server of the plane.
 SERVERS = "servers"
+_OF_PLANE = f"/{SERVERS}"
 # How often components and agents ask for a bookmark on a stream. A server with too many streams
 # sends it less often, and says so.
 COMPONENT_BOOKMARK_MS, AGENT_BOOKMARK_MS = 2_000, 3_000
+
+
+def servers_of(plane: str) -> str:
+    """The address that stands for any server of a plane; of the own one if the name is empty."""
+    return plane + _OF_PLANE if plane else SERVERS
+
+
+def plane_of(address: str) -> str:
+    """The other plane that an address leads to; empty for an address in the own plane."""
+    return address.removesuffix(_OF_PLANE) if address.endswith(_OF_PLANE) else ""
 
 
 class Follow(msgspec.Struct, frozen=True):

@@ -103,7 +103,7 @@ class Rig:
         self.runner = ControllerRunner(self.controllers, random.Random(7), servers=self.servers)
         self.wakes: dict[str, int] = {}
         self.streams: dict[int, tuple[str, int]] = {}
-        self._inbox: list[Any] = [Started({})]
+        self.inbox: list[Any] = [Started({})]
         self.bookmark_ms = self.now_ms + BOOKMARK_EVERY_MS
 
     @property
@@ -118,9 +118,9 @@ class Rig:
         end_ms = self.now_ms + for_ms
         for _ in range(TURNS_MAX):
             self._tell()
-            while self._inbox:
+            while self.inbox:
                 try:
-                    self._step(self._inbox.pop(0))
+                    self._step(self.inbox.pop(0))
                 except Crash:
                     self.start()
                 self._tell()
@@ -132,7 +132,7 @@ class Rig:
             self._bookmark()
             for name in [it for it, at_ms in self.wakes.items() if at_ms <= self.now_ms]:
                 del self.wakes[name]
-                self._inbox.append(Woken(name))
+                self.inbox.append(Woken(name))
         raise AssertionError("the controllers never come to rest")
 
     def _step(self, stimulus: Any) -> None:
@@ -140,17 +140,20 @@ class Rig:
         writes = [it for it in effects if isinstance(it, Ask) and is_write(it.body)]
         self.most_at_once = max(self.most_at_once, len(writes))
         for effect in effects:
-            match effect:
-                case Wake(name=name, at_ms=at_ms):
-                    self.wakes[name] = at_ms
-                case Open(stream=stream, body=follow):
-                    self.open_stream(stream, follow.plural, follow.since)
-                case Leave(stream=stream):
-                    self.streams.pop(stream, None)
-                case Ask():
-                    self._ask(effect)
-                case _:
-                    raise AssertionError(effect)
+            self.perform(effect)
+
+    def perform(self, effect: Any) -> None:
+        match effect:
+            case Wake(name=name, at_ms=at_ms):
+                self.wakes[name] = at_ms
+            case Open(stream=stream, body=follow):
+                self.open_stream(stream, follow.plural, follow.since)
+            case Leave(stream=stream):
+                self.streams.pop(stream, None)
+            case Ask():
+                self._ask(effect)
+            case _:
+                raise AssertionError(effect)
 
     # The servers ---------------------------------------------------------------------------------
 
@@ -159,7 +162,7 @@ class Rig:
         self.streams[stream] = (plural, revision if since is None else since)
         if since is None:
             present = [Present(it, _revision(it)) for it in self.all(plural)]
-            self._inbox.append(Pushed(stream, (*present, Reached(revision, ends_list=True))))
+            self.inbox.append(Pushed(stream, (*present, Reached(revision, ends_list=True))))
 
     def all(self, plural: str) -> list[Any]:
         """All objects of a kind, as the store has them."""
@@ -189,7 +192,7 @@ class Rig:
                     changed.append(Departed(with_version(last, change.revision), change.revision))
             self.streams[stream] = (plural, batch.revision)
             if changed and plural not in self.lossy:
-                self._inbox.append(Pushed(stream, tuple(changed)))
+                self.inbox.append(Pushed(stream, tuple(changed)))
 
     def _last_of(self, key: str, revision: int) -> Any:
         """The object as it was before the revision at which it went."""
@@ -202,7 +205,7 @@ class Rig:
         self.bookmark_ms = self.now_ms + BOOKMARK_EVERY_MS
         for stream, (plural, revision) in self.streams.items():
             if plural not in self.untold:
-                self._inbox.append(Pushed(stream, (Reached(revision),)))
+                self.inbox.append(Pushed(stream, (Reached(revision),)))
 
     def _ask(self, ask: Ask) -> None:
         identity = Identity(name=ask.sender)
@@ -210,18 +213,18 @@ class Rig:
             case HeartbeatQuery():
                 self.questions.append(ask.to)
                 if ask.to not in self.mute:
-                    self._inbox.append(Answered(ask.call, self._heard(ask.to)))
+                    self.inbox.append(Answered(ask.call, self._heard(ask.to)))
                 return
             case Get() as get if not (self.leases_are_down and is_lease(get)):
                 found = GetResult(
                     self.get(get.plural, get.name, get.namespace), self.plane.store.revision
                 )
-                self._inbox.append(Answered(ask.call, found))
+                self.inbox.append(Answered(ask.call, found))
                 return
         if is_lease(ask.body):
             down = Unavailable("the server is down")
             answer = down if self.leases_are_down else self.plane.ask(identity, ask.body)
-            self._inbox.append(Answered(ask.call, answer))
+            self.inbox.append(Answered(ask.call, answer))
             return
         self.sent.append(ask)
         fate = self.fate(ask)
@@ -233,7 +236,7 @@ class Rig:
         if self.crash_after == len(self.sent):
             self.crash_after = None
             raise Crash
-        self._inbox.append(Answered(ask.call, answer))
+        self.inbox.append(Answered(ask.call, answer))
 
     def _heard(self, server: str) -> Any:
         if server in self.deaf:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.correct.controller_worker import TAKEOVER_WAIT_MS, ControllerWorker
@@ -47,12 +48,12 @@ def test_a_picture_as_new_as_the_office_need_not_wait() -> None:
     assert member(revision=500).term(view(told=500), NOW) == Term("controller:workload", 4)
 
 
-def flown(*answers: Any) -> tuple[ControllerWorker, Get | None]:
+def flown(*answers: Any, plane: str = "") -> tuple[ControllerWorker, Get | None]:
     """A member and what it sends after the answers to its request and to the read of it."""
     made = member()
     made.queue.add(KEY, 0)
     assert made.queue.take(0) == KEY
-    (operation,) = made.takes_off(KEY, [MOVE], None, NOW)
+    (operation,) = made.takes_off(KEY, [(plane, MOVE)], None, NOW)
     sent: Question = MOVE
     read: Get | None = None
     for answer in answers:
@@ -91,6 +92,25 @@ def test_an_unknown_outcome_is_read_before_anything_else_is_decided() -> None:
     assert (made.asked, made.queue.failures(KEY)) == (0, 1)
     assert made.is_behind(KEY, view(replica(), told=20))
     assert not made.is_behind(KEY, view(replica(), told=30))
+
+
+def test_an_effect_in_another_plane_is_seen_in_the_cache_of_that_plane() -> None:
+    """The revisions of the own plane say nothing about it, nor does one never listed."""
+    newer = replica()
+    found = GetResult(type(newer)(meta("web-0-0", "acme", revision=30), spec=newer.spec), 40)
+    shows = ({}, {"globe": view(replica(), told=20)}, {"globe": view(replica(), told=30)})
+    behind = []
+    for abroad in shows:
+        made, _ = flown(OutcomeUnknown("lost"), found, plane="globe")
+        there = msgspec.structs.replace(view(replica(), told=90), abroad=abroad)
+        behind.append(made.is_behind(KEY, there))
+    assert behind == [True, True, False]
+
+
+def test_a_stale_epoch_in_another_plane_costs_no_lease() -> None:
+    """The lease is one of the own plane."""
+    made, _ = flown(Refusal(Reason.STALE_EPOCH, "no"), plane="globe")
+    assert made.election.term is not None
 
 
 @pytest.mark.parametrize("failed", [Unavailable("down"), Refusal(Reason.NOT_ALLOWED, "no")])

@@ -78,7 +78,7 @@ def test_the_oldest_request_without_an_answer_counts_as_waiting() -> None:
     """[H3]"""
     made = ControllerWorker(WorkloadController(), random.Random(3))
     move = Move(target(replica()), State.RELEASED)
-    made.takes_off(("acme", "web"), [move], None, NOW)
-    made.takes_off(("acme", "api"), [move], None, later(900))
+    made.takes_off(("acme", "web"), [("", move)], None, NOW)
+    made.takes_off(("acme", "api"), [("", move)], None, later(900))
     assert made.beat(later(1_000)).overdue_ms == 1_000
     assert (made.beat(later(1_000)).waiting, made.beat(later(1_000)).epoch) == (2, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -14,7 +15,13 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.machine import Ended, Leave, Open, Pushed, Started, Wake, Woken
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
-from holdfast.observe.cache import RETRY_MAX_MS, RETRY_MIN_MS, Cache, ObjectChange
+from holdfast.observe.cache import (
+    RETRY_MAX_MS,
+    RETRY_MIN_MS,
+    Cache,
+    ObjectChange,
+    is_for_cache_only,
+)
 from holdfast.observe.indexer import Index
 from holdfast.observe.informer import BEHIND_SHELL_MS, LIST_MAX_MS, SILENCE_MS, STEADY_MS
 from holdfast.observe.watch_events import (
@@ -45,6 +52,46 @@ def departed(name: str, revision: int) -> Departed[Tenant]:
 
 def list_end(revision: int, listed: int | None = None) -> Reached:
     return Reached(revision, ends_list=True, listed=listed)
+
+
+def test_the_caches_of_two_planes_in_one_machine_do_not_mix() -> None:
+    """Each has its address, its wake-up and its streams, and says of what plane a change is."""
+    numbers = itertools.count(1)
+    own, other = (
+        Cache(
+            [Follow("tenants"), Follow("nodes")],
+            random.Random(5),
+            resync_ms=RESYNC_MS,
+            plane=plane,
+            numbers=numbers,
+        )
+        for plane in ("", "globe")
+    )
+
+    def step(stimulus: Any) -> tuple[list[Any], list[ObjectChange]]:
+        told = [cache.step(stimulus, Instant(1_000, 0)) for cache in (own, other)]
+        return [it for one in told for it in one.effects], [
+            it for one in told for it in one.changes
+        ]
+
+    effects, _ = step(Started({}))
+    opened = {it.stream: (it.to, it.body.plural) for it in effects if isinstance(it, Open)}
+    assert opened == {
+        1: ("servers", "tenants"),
+        2: ("servers", "nodes"),
+        3: ("globe/servers", "tenants"),
+        4: ("globe/servers", "nodes"),
+    }
+    wakes = [it.name for it in effects if isinstance(it, Wake)]
+    assert wakes == ["cache", "cache/globe"]
+    assert all(is_for_cache_only(Woken(name)) for name in wakes)
+    assert not is_for_cache_only(Woken("cachet"))
+    _, changes = step(Pushed(3, (present("acme", 7), list_end(7))))
+    assert [(it.plane, it.object.name) for it in changes] == [("globe", "acme")]
+    assert (own.get("tenants", "", "acme"), other.get("tenants", "", "acme").name) == (None, "acme")
+    step(Ended(3, Unavailable("gone")))
+    assert list(own.troubles()) == []
+    assert list(other.troubles()) == ["tenants"]
 
 
 class Rig:
