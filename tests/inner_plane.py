@@ -36,6 +36,10 @@ class InnerPlane:
         self._lines: dict[tuple[str, int], Line] = {}
         self.uids: dict[str, str] = {}
 
+    @property
+    def url(self) -> str:
+        return self._plane.url
+
     def line(self, name: str, number: int = 0) -> Line:
         """A line of a user: `user-T` works for tenant T, `admin` is one. What lasts needs another
         number than what is asked meanwhile.

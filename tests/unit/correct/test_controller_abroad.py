@@ -7,57 +7,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.correct.controller import Controller, ReconcilePlan, RequestAbroad, key_of
+from holdfast.correct.controller import Controller
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.kinds.tenant import Tenant
-from holdfast.model.lifecycle import Actor
 from holdfast.model.machine import Answered, Ask, Ended, Leave, Open, Pushed
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.read_requests import Get, GetResult
-from holdfast.model.requests import Create, Term
-from holdfast.model.time import Instant
-from holdfast.observe.cache import Key, ObjectChange
-from holdfast.observe.snapshot import Snapshot
+from holdfast.model.requests import Create
 from holdfast.observe.watch_events import Departed, Present, Reached
 from tests.plane import Plane
 from tests.unit.correct.controller_rig import ADMIN, Rig, is_lease
-
-GLOBE, THERE = "globe", "globe/servers"
-
-
-class Copies(Controller):
-    """Creates each tenant of its own plane in another one."""
-
-    actor = Actor.WORKLOAD
-    follows = ("tenants",)
-    abroad = ((GLOBE, "tenants"),)
-
-    def __init__(self) -> None:
-        self.changes: list[ObjectChange] = []
-
-    def keys_of(self, change: ObjectChange, view: Snapshot) -> Iterable[Key]:
-        self.changes.append(change)
-        return (key_of(change.object),)
-
-    def all_keys(self, view: Snapshot) -> Iterable[Key]:
-        return [key_of(it) for it in view.all("tenants")]
-
-    def reconcile(self, view: Snapshot, key: Key, term: Term, now: Instant) -> ReconcilePlan:
-        there = view.of(GLOBE)
-        if view.get("tenants", *key) is None or there is None or there.get("tenants", *key):
-            return ReconcilePlan()
-        wanted = Create(Tenant(ObjectMeta(name=key[1])))
-        return ReconcilePlan(abroad=(RequestAbroad(GLOBE, wanted),))
-
-
-class OnlyHere(Copies):
-    """Follows tenants of its own plane alone."""
-
-    actor = Actor.REPAIR
-    abroad = ()
-
-    def reconcile(self, view: Snapshot, key: Key, term: Term, now: Instant) -> ReconcilePlan:
-        return ReconcilePlan()
+from tests.unit.correct.copies import GLOBE, THERE, Copies, OnlyHere
 
 
 class TwoPlanes(Rig):

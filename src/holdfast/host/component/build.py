@@ -20,6 +20,7 @@ from holdfast.host.client.request_calls import PULSES_PATH
 from holdfast.host.client.server_access import Access
 from holdfast.host.client.server_discovery import ServerDiscovery
 from holdfast.host.component.component_process import Component, Say
+from holdfast.host.component.plane_connection import PlaneConnection
 from holdfast.host.component.pulse_sender import TIMEOUT_S as PULSE_TIMEOUT_S
 from holdfast.host.component.pulse_sender import Feel, PulseSender, pulse_of
 from holdfast.host.component.time_zones import zones
@@ -51,6 +52,21 @@ if TYPE_CHECKING:
     from holdfast.correct.controller import Controller
 
 
+class OtherPlane(msgspec.Struct, frozen=True, kw_only=True):
+    """Another plane with which a component works.
+
+    plane: its name; the component's machine asks its servers at NAME/servers.
+    servers: https addresses of its servers.
+    pki: the certificate that it has issued to the component, and what to trust there.
+    identity: who the component is in that plane.
+    """
+
+    plane: str
+    servers: tuple[str, ...]
+    pki: Path
+    identity: str
+
+
 class ComponentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The servers of a component, and its credentials.
 
@@ -59,6 +75,7 @@ class ComponentSettings(msgspec.Struct, frozen=True, kw_only=True):
     name: the name of this process among those of its kind, the same after a restart.
     shard: of a scheduler, its part of the tenants, such as 0/3; empty means all.
     tenants: or the names of its tenants, separated by commas.
+    planes: other planes with which it works.
     """
 
     servers: tuple[str, ...]
@@ -66,6 +83,7 @@ class ComponentSettings(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     shard: str = ""
     tenants: str = ""
+    planes: tuple[OtherPlane, ...] = ()
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +117,9 @@ async def scheduler(origin: ComponentSettings, say: Say = lambda text: None) -> 
     share = parse_share(origin.shard, origin.tenants)
     rng = random.SystemRandom()
     identity = who.scheduler(checked_name(origin.name))
-    api_client, rotation, trust = await _api_client(origin, SCHEDULER, (identity.name,), identity)
+    api_client, rotation, trust = await _api_client(
+        origin.servers, origin.pki, SCHEDULER, (identity.name,), identity
+    )
     machine = Scheduler(
         origin.name, rng, share=share, filters=added_filters(), scorers=added_scorers()
     )
@@ -146,8 +166,9 @@ async def controllers(
     # One identity reads for all: that of the collector, which alone watches Secrets, if it runs.
     reader = Identity(name=acting.get("garbage", next(iter(acting.values()))))
     api_client, rotation, trust = await _api_client(
-        origin, CONTROLLERS, tuple(acting.values()), reader
+        origin.servers, origin.pki, CONTROLLERS, tuple(acting.values()), reader
     )
+    planes = [await _connection(it) for it in origin.planes]
     # Any server answers for all nodes that it knows of; with several addresses each is asked too.
     asked = (*origin.servers, SERVERS) if len(origin.servers) > 1 else (SERVERS,)
     machine = ControllerRunner(team, rng, name=name, servers=asked)
@@ -166,6 +187,7 @@ async def controllers(
         rotation=rotation,
         pulses=_pulses(api_client, reader, pulse),
         discovery=ServerDiscovery(api_client, reader, trust, in_turn=True),
+        planes=planes,
         say=say,
     )
 
@@ -259,8 +281,17 @@ async def _access(settings: AgentSettings, node: str, say: Say) -> Access:
     return await asyncio.to_thread(access_of, settings.servers, settings.pki, name)
 
 
+async def _connection(of: OtherPlane) -> PlaneConnection:
+    """Return a connection of the controllers to another plane. Raises Invalid."""
+    identity = Identity(name=of.identity)
+    client, rotation, trust = await _api_client(
+        of.servers, of.pki, CONTROLLERS, (identity.name,), identity
+    )
+    return PlaneConnection(of.plane, client, identity, rotation, trust)
+
+
 async def _api_client(
-    origin: ComponentSettings, part: str, names: tuple[str, ...], asks: Identity
+    servers: tuple[str, ...], pki: Path, part: str, names: tuple[str, ...], asks: Identity
 ) -> tuple[ApiClient, CertificateRenewal, TrustFollower]:
     """Return a client with the credentials of each identity, and what keeps them valid. `asks` is
     the identity for the requests of all. Raises Invalid.
@@ -268,20 +299,20 @@ async def _api_client(
 
     def accesses() -> Mapping[str, Access]:
         refuse_authority(
-            origin.pki,
+            pki,
             part,
             f"issue its certificates (`holdfast component certificate {part} --out DIR`) and start "
             "it with --pki DIR",
         )
-        return {name: access_of(origin.servers, origin.pki, name) for name in names}
+        return {name: access_of(servers, pki, name) for name in names}
 
     async def renew(name: str, before: Access) -> Access:
-        return await asyncio.to_thread(access_of, origin.servers, origin.pki, name)
+        return await asyncio.to_thread(access_of, servers, pki, name)
 
     found = await asyncio.to_thread(accesses)
     api_client = ApiClient(found)
     rotation = CertificateRenewal(found, renew, api_client.take)
-    return api_client, rotation, TrustFollower(api_client, asks, rotation, origin.pki)
+    return api_client, rotation, TrustFollower(api_client, asks, rotation, pki)
 
 
 def _pulses(api_client: ApiClient, sender: Identity, feel: Feel) -> PulseSender:

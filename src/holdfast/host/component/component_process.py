@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.agent.runtime_protocol import AgentEffect
 from holdfast.host.client.api_client import ApiClient
+from holdfast.host.client.plane_clients import PlaneClients
 from holdfast.host.client.server_discovery import ServerDiscovery
+from holdfast.host.component.plane_connection import PlaneConnection
 from holdfast.host.pki.component_credentials import CertificateRenewal
 from holdfast.host.process.directory_lock import DirectoryLock
 from holdfast.host.process.shell import Performer, Shell
@@ -82,6 +84,7 @@ class Component:
         outbox: Outbox | None = None,
         pulses: BackgroundTask | None = None,
         discovery: ServerDiscovery | None = None,
+        planes: Sequence[PlaneConnection] = (),
         trouble: Callable[[], str] = str,
         say: Say = lambda text: None,
     ) -> None:
@@ -89,22 +92,24 @@ class Component:
 
         `directory_lock` is released when this process has ended, `rotation` renews its
         certificates, `tunnel` serves logs and commands of its work, `outbox` sends its records to
-        the servers, `pulses` sends its pulses, `discovery` finds servers that were not configured.
+        the servers, `pulses` sends its pulses, `discovery` finds servers that were not configured,
+        `planes` are the connections to other planes.
         `trouble` returns a problem that a person must solve, which is reported once.
         """
         self.title, self.machine = title, machine
         self._api_client, self._runtime, self._terms = api_client, runtime, terms
         self._directory_lock, self._trouble, self._say = directory_lock, trouble, say
         self._rotation, self._tunnel, self._outbox = rotation, tunnel, outbox
-        self._pulses, self._discovery = pulses, discovery
+        self._pulses, self._discovery, self._planes = pulses, discovery, planes
         self._tasks: list[asyncio.Task[None]] = []
         self._was_said = False
+        clients = PlaneClients(api_client, {it.plane: it.account for it in planes})
         self.shell = Shell(
             machine,
             identity,
             folder=folder,
-            peers=api_client,
-            sources=api_client,
+            peers=clients,
+            sources=clients,
             performers=_performers(runtime, outbox),
         )
 
@@ -125,6 +130,9 @@ class Component:
                 self._discovery.start()
             if self._pulses is not None:
                 self._pulses.start()
+            for connection in self._planes:
+                self._tasks.append(asyncio.create_task(self._rotate(connection.rotation)))
+                connection.start()
         except BaseException:
             await self._let_go()
             raise
@@ -143,6 +151,8 @@ class Component:
             trouble = self._trouble()
             if not trouble and self._rotation is not None:
                 trouble = self._rotation.trouble
+            for connection in self._planes:
+                trouble = trouble or connection.trouble
             if trouble and trouble != said:
                 self._say(f"{self.title}: {trouble}")
             said = trouble
@@ -193,6 +203,8 @@ class Component:
             await self._pulses.stop()
         if self._discovery is not None:
             await self._discovery.stop()
+        for connection in self._planes:
+            await connection.stop()
         await self._api_client.close()
         if self._directory_lock is not None:
             self._directory_lock.release()
