@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
+from holdfast.model.kinds.placement import Affinity, Placement, Spread, Topology
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, PriorityClassSpec
 from holdfast.model.kinds.workload import Gang
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.selection.selectors import LabelSelector
 from holdfast.model.time import Instant
 from holdfast.propose.decide import Feasibility, could_place
 from holdfast.propose.feasibility.outcome import BindGang, BindReplica, Preempt
@@ -64,6 +67,30 @@ def test_a_replica_has_one_place_or_none() -> None:
     # The change that the report names is one that helps.
     assert found.report.smallest_change == "a node with 4 cpu and 1Gi memory free"
     assert possible(small.with_objects(node("b", cpu="4")), work).is_feasible
+
+
+@pytest.mark.parametrize(
+    "placement",
+    [
+        {"max_per_node": 1},
+        {"regions": ("eu",)},
+        {"zones": ("a",), "pool": "general"},
+        {"residency": "eu-law"},
+        {"node_selector": {"disk": "ssd"}},
+        {"spread": (Spread(over=Topology.ZONE, required=True),)},
+        {"anti_affinity": (Affinity(LabelSelector(), within=Topology.NODE),)},
+    ],
+)
+def test_a_plane_without_nodes_has_no_place(placement: dict[str, Any]) -> None:
+    """Nor one that shows only what once ran on a node that is gone. [E3]"""
+    work = alone("web-0-0", "usual", 50)
+    template = msgspec.structs.replace(work.spec.template, placement=Placement(**placement))
+    spec = msgspec.structs.replace(work.spec, template=template)
+    work = msgspec.structs.replace(work, spec=spec)
+    for others in ((), (alone("old-0-0", "usual", 50, on="gone"),)):
+        found = possible(view(members=[work, *others]), work)
+        assert found.report is not None
+        assert found.report.reasons == {"NoNodes": 1}
 
 
 def test_other_work_would_have_to_stop_only_where_that_is_legal() -> None:

@@ -18,6 +18,9 @@ from holdfast.propose.fleet_snapshot import PendingWork
 
 V = TypeVar("V")
 
+# Rows whose node is not known have number 0, even before any node has brought a value.
+_NO_VALUES: Codes = np.zeros(1, np.uint8)
+
 
 def table_of(work: PendingWork, name: str, values: Sequence[V], rule: Callable[[V], int]) -> Codes:
     """The result of the rule for each value, by the value's number."""
@@ -27,7 +30,7 @@ def table_of(work: PendingWork, name: str, values: Sequence[V], rule: Callable[[
         fresh = np.array([rule(value) for value in values[known:]], np.uint8)
         table = fresh if table is None else np.concatenate([table, fresh])
         work.tables[name] = table
-    return table
+    return table if len(table) else _NO_VALUES
 
 
 def code_of(refusal: Refusal | None, reasons: tuple[Reason, ...]) -> int:

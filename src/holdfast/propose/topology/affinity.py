@@ -122,7 +122,8 @@ class TopologyRules:
         codes: Codes = np.zeros(columns.count, np.uint8)
         if self.limit:
             here = domain_counts(self.own(topology_counts), Topology.NODE, columns)
-            codes[here >= self.limit] = _CROWD
+            # Where there is no node yet, there is one domain and no row.
+            codes[here[: columns.count] >= self.limit] = _CROWD
         for rule in self.spreads:
             bad = self.uneven_domains(rule, self.own(topology_counts), verdicts, columns)
             _refuse(codes, bad[domain_numbers(rule.over, columns)], _SPREAD)
