@@ -17,13 +17,16 @@ import time
 import tracemalloc
 from typing import Any
 
+import msgspec
+
 from bench.harness import figure, load
 from bench.played import Played
-from holdfast.model.kinds.node import Node, NodeSpec
+from holdfast.model.kinds.node import Node, NodeDrain, NodeSpec
 from holdfast.model.kinds.placement import Affinity, Placement, Spread, Topology
-from holdfast.model.kinds.replica import Replica, ReplicaSpec
+from holdfast.model.kinds.replica import Binding, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import Resources, Template, TemplateMeta
 from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.selection.selectors import LabelSelector
 from holdfast.model.time import Instant
@@ -35,7 +38,7 @@ from holdfast.propose.feasibility.outcome import BindReplica
 from holdfast.propose.feasibility.unschedulable import candidate_at
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import first_refusal
-from holdfast.propose.fleet_snapshot import FleetSnapshot
+from holdfast.propose.fleet_snapshot import FleetSnapshot, snapshot_of
 from holdfast.propose.node_choice import salt_of
 from holdfast.propose.topology.topology_counts import traits_of
 
@@ -288,8 +291,45 @@ def machine(nodes: int = 5_000, count: int = 10_000) -> None:
         )
 
 
+def hypothetical(nodes: int = 5_000, replicas: int = 20_000) -> None:
+    """A copy of the snapshot with one node drained, beside the snapshot built anew."""
+    view = view_of(nodes)
+    waiting = replicas_of(template_of(), replicas)
+    running = []
+    for start in range(0, replicas, 1_000):
+        run = waiting[start : start + 1_000]
+        for replica, found in zip(run, propose(view, run, NOW, start, VerdictCache()), strict=True):
+            if isinstance(found, BindReplica):
+                assume(view, replica, found)
+                binding = Binding(found.node, found.node_uid, charge=found.held.charge)
+                status = ReplicaStatus(state=State.RUNNING, binding=binding)
+                running.append(msgspec.structs.replace(replica, status=status))
+    listed = [site.node for site in view.fleet if site.node is not None]
+    objects: dict[str, list[Any]] = {"tenants": [TENANT], "nodes": listed, "replicas": running}
+    drained = msgspec.structs.replace(
+        listed[0], spec=msgspec.structs.replace(listed[0].spec, drain=NodeDrain(reason="what if"))
+    )
+    anew, copied = [], []
+    for _ in range(5):
+        began = time.process_time()
+        origin = snapshot_of(objects)
+        anew.append(time.process_time() - began)
+        began = time.process_time()
+        origin.with_objects(drained)
+        copied.append(time.process_time() - began)
+    figure(
+        "scheduler.hypothesis.ms",
+        1e3 * min(copied),
+        "ms",
+        peer=f"the snapshot of {nodes} nodes and {len(running)} replicas built anew",
+        peer_value=1e3 * min(anew),
+        load=load(),
+    )
+
+
 def main() -> None:
     decisions()
+    hypothetical()
     batches()
     mixed()
     machine()

@@ -117,19 +117,16 @@ class FleetSnapshot(Snapshot, frozen=True, kw_only=True):
         supposed = super()._suppose(changes)
         fleet = self.fleet.copy()
         usage = self.quota_usage.copy() if self.quota_usage is not None else None
-        rules, policy = self.rules, self.policy
+        policy = self.policy
         for change in changes:
             fleet.notice(change)
-            rules += change.plural in RULES
             if change.plural == "schedulerpolicies":
                 policy = policy_in_force(supposed.all("schedulerpolicies"))
             elif change.plural == "quotas" and usage is not None:
                 limit_tenant(usage, change.object.namespace, supposed, fleet)
             elif change.plural in ("replicas", "reservations") and usage is not None:
                 usage.notice(change.before, change.after)
-        return msgspec.structs.replace(
-            supposed, fleet=fleet, quota_usage=usage, rules=rules, policy=policy
-        )
+        return msgspec.structs.replace(supposed, fleet=fleet, quota_usage=usage, policy=policy)
 
 
 def snapshot_of(
