@@ -25,17 +25,20 @@ from holdfast.model.kinds.override import Override
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
 from holdfast.model.pulse import Pulses
-from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of_struct
+from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of, kind_of_struct
 from holdfast.model.transaction import Record
 
 # A workload's status is checked by counting its replicas. With more replicas than this, the check
 # is skipped.
 SIBLINGS_MAX = 1_000
+# The kinds of which a decision about a replica needs all objects.
+_DECIDED_BY = (Node, Region, PriorityClass, SchedulerPolicy, Quota, Reservation, Replica)
 # At most this many events of a replica are shown.
 EVENTS_MAX = 5
 
@@ -61,6 +64,14 @@ class StoredRecords:
 
     def all(self, cls: type[Found]) -> list[Found]:
         return [value for value, _ in self._records.values() if isinstance(value, cls)]
+
+    def by_plural(self) -> dict[str, list[Object]]:
+        """All objects by the plural of their kind. Ledgers and other records are not objects."""
+        found: dict[str, list[Object]] = {}
+        for value, _ in self._records.values():
+            if isinstance(value, Object):
+                found.setdefault(kind_of(value).plural, []).append(value)
+        return found
 
 
 def decode_records(revision: int, records: Iterable[Record]) -> StoredRecords:
@@ -158,14 +169,12 @@ def ranges_to_read(replica: Replica, node: Node | None) -> list[tuple[str, str]]
         wanted.append(_prefix(keys.kind_prefix(kind_of_struct(Node))))
         wanted.append(_prefix(keys.kind_prefix(kind_of_struct(Override), SYSTEM_NAMESPACE)))
     if status.state is State.PENDING:
+        # All that a decision looks at, and the ledgers: their last writes say since when.
+        wanted += [_prefix(keys.kind_prefix(kind_of_struct(it))) for it in _DECIDED_BY]
         wanted += [
-            _prefix(keys.kind_prefix(kind_of_struct(Node))),
-            _prefix(keys.kind_prefix(kind_of_struct(Region))),
-            _prefix(keys.kind_prefix(kind_of_struct(PriorityClass))),
             _prefix(f"{keys.LEDGERS}node/"),
             _prefix(f"{keys.LEDGERS}quota/"),
             _one(Tenant, "", namespace),
-            _prefix(keys.kind_prefix(kind_of_struct(Quota), namespace)),
         ]
     return wanted
 

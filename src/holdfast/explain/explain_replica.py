@@ -19,11 +19,14 @@ from holdfast.explain.unplaced import diagnose_pending, diagnose_reserved
 from holdfast.model.errors import invariant, unreachable
 from holdfast.model.lifecycle import State
 from holdfast.model.time import Instant, wall_ms
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
 
 
-def explain(facts: ReplicaFacts, now: Instant) -> Explanation:
-    """Explains a replica. `now` is the clock of the server that read the facts."""
-    found = _found(facts, now)
+def explain(facts: ReplicaFacts, now: Instant, verdict_cache: VerdictCache) -> Explanation:
+    """Explains a replica. `now` is the clock of the server that read the facts, and the cache has
+    the filters and scorers that users added.
+    """
+    found = _found(facts, now, verdict_cache)
     owner = owner_activity(facts, found.owner, now) if found.owner else None
     if owner is not None and owner.acts is False:
         # An inactive owner meets no deadline.
@@ -53,12 +56,12 @@ def explain(facts: ReplicaFacts, now: Instant) -> Explanation:
     )
 
 
-def _found(facts: ReplicaFacts, now: Instant) -> Diagnosis:
+def _found(facts: ReplicaFacts, now: Instant, verdict_cache: VerdictCache) -> Diagnosis:
     replica = facts.replica
     state, binding = replica.status.state, replica.status.binding
     match state:
         case State.PENDING:
-            return diagnose_pending(facts, now)
+            return diagnose_pending(facts, now, verdict_cache)
         case State.RESERVED:
             return diagnose_reserved(facts, now)
         case State.RELEASED:

@@ -1,8 +1,8 @@
-"""Which nodes would take a replica now, by the rules that the commit enforces.
+"""What would be decided about a replica now: `propose`, on the stored objects of one revision.
 
-`unplaced.py` calls this. A scheduler decides on its snapshot; this reads the stored ledgers. If a
-node would take a replica for which the scheduler found no place, the snapshot was stale. Spread and
-affinity are not checked, because the commit never refuses for them.
+`unplaced.py` calls this. It is the function by which schedulers decide, so both say the same of the
+same objects. If it finds a place where the scheduler found none, the scheduler's snapshot was
+stale.
 """
 
 from __future__ import annotations
@@ -11,87 +11,94 @@ import msgspec
 
 from holdfast.explain.evidence import ReplicaFacts, StoredRecords
 from holdfast.model import keys
-from holdfast.model.allowance import quota_refusal
-from holdfast.model.charging import QUOTA_NAME, budget_of, capacity_class_of, quota_cohort
+from holdfast.model.charging import QUOTA_NAME, quota_cohort
 from holdfast.model.kinds.node import Node
-from holdfast.model.kinds.region import Region
-from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
-from holdfast.model.ledger import NodeLedger, QuotaLedger
-from holdfast.model.placement.fit import claim, demand_of
-from holdfast.model.placement.placement_rules import (
-    labels_of,
-    neighbour_refusal,
-    place_refusal,
-    selector_refusal,
+from holdfast.model.kinds.tenant import Quota
+from holdfast.model.refusal import Reason
+from holdfast.model.registry import kind_of_struct
+from holdfast.model.time import Instant
+from holdfast.propose.decide import Feasibility, could_place
+from holdfast.propose.feasibility.outcome import (
+    GANG_WAITS,
+    NO_NODES,
+    BindGang,
+    BindReplica,
+    PlacementReport,
 )
-from holdfast.model.refusal import Reason, Refusal
-from holdfast.propose.feasibility.outcome import NO_NODES
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
+from holdfast.propose.fleet_snapshot import FleetSnapshot, snapshot_of
+from holdfast.propose.topology import affinity
 
-# The reasons that are checked again here. For a node that was ruled out by another reason, it is
-# unknown whether it still would be.
-ASKED = frozenset(
+OF_QUOTA = frozenset(
     {
-        NO_NODES,
-        Reason.TENANT_SUSPENDED.value,
         Reason.QUOTA_EXCEEDED.value,
         Reason.COHORT_EXHAUSTED.value,
+        Reason.CLAIMED_BY_LENDERS.value,
         Reason.PRIORITY_BUDGET_EXCEEDED.value,
-        Reason.NODE_NOT_READY.value,
-        Reason.NODE_DRAINING.value,
-        Reason.NODE_CORDONED.value,
-        Reason.TAINTED.value,
-        Reason.REGION_MISMATCH.value,
-        Reason.ZONE_MISMATCH.value,
-        Reason.POOL_MISMATCH.value,
-        Reason.SELECTOR_MISMATCH.value,
-        Reason.RESIDENCY_FORBIDDEN.value,
-        Reason.RESIDENCY_UNKNOWN.value,
-        Reason.TENANCY_FORBIDDEN.value,
-        Reason.PROTECTED_CAPACITY.value,
-        Reason.ISOLATION_TOO_WEAK.value,
-        Reason.USER_NOT_ALLOWED.value,
-        Reason.HOST_NETWORK_NOT_ALLOWED.value,
-        Reason.IMAGE_NOT_ALLOWED.value,
-        Reason.NODE_OF_ANOTHER_TENANT.value,
-        Reason.NODE_FULL.value,
-        Reason.DEVICE_TAKEN.value,
-        Reason.DEVICE_MISSING.value,
-        Reason.PORT_TAKEN.value,
-        Reason.PORT_NOT_OFFERED.value,
     }
 )
+# The reasons besides those of filters for which a decision on stored objects lets work wait. Others
+# are a scheduler's own, such as a node that it avoids for a moment or a limit of binds in flight:
+# whether they still hold is not known here.
+_ASKED = OF_QUOTA | {
+    NO_NODES,
+    GANG_WAITS,
+    Reason.TENANT_SUSPENDED.value,
+    *(reason.value for reason in affinity.REASONS),
+}
 
 
 class FeasibleNodes(msgspec.Struct, frozen=True):
-    """The nodes that would take the replica, by the stored ledgers.
+    """Where the replica would go, by the stored objects.
 
-    node: the first of them by name; empty if there is none.
+    now: the decision about it, or if its quota refuses it, the decision without that quota.
+    node: the node that would be chosen for it; empty if none has room as it is.
     revision: the last write of that node or its ledger, so the latest that it became feasible.
-    count: how many nodes would take it.
+    count: how many nodes would take it, or how many nodes the members of its gang would get.
     quota: why the tenant's quota refuses it, if it does.
     """
 
+    now: Feasibility
     node: str = ""
     revision: int = 0
     count: int = 0
-    quota: Refusal | None = None
+    quota: PlacementReport | None = None
     quota_revision: int = 0
 
+    @property
+    def smallest_change(self) -> str:
+        """All that would have to change until it fits."""
+        reports = (self.quota, self.now.report)
+        changes = [it.smallest_change for it in reports if it is not None and it.smallest_change]
+        return ", and ".join(changes)
 
-def find_feasible_nodes(facts: ReplicaFacts) -> FeasibleNodes:
-    """Finds the nodes that would take the replica now."""
+
+def find_feasible_nodes(
+    facts: ReplicaFacts, now: Instant, verdict_cache: VerdictCache
+) -> FeasibleNodes:
+    """Decides about the replica as a scheduler would that had seen everything."""
     replica, stored = facts.replica, facts.stored
-    cohort = cohort_key(stored, replica.namespace)
-    found = [it for it in stored.all(Node) if _takes(stored, replica, it)]
-    first = min(found, key=lambda it: it.name, default=None)
+    view = snapshot_of(stored.by_plural(), stored.revision)
+    found, over = could_place(view, replica, now, verdict_cache), None
+    if found.report is not None and OF_QUOTA.intersection(found.report.reasons):
+        over = found.report
+        # A decision stops at the first obstacle, and a person who raises a quota wants to know
+        # whether that is enough.
+        found = could_place(_without_quota(view, replica.namespace), replica, now, verdict_cache)
+    node, count = _node_of(found)
     return FeasibleNodes(
-        node=first.name if first is not None else "",
-        revision=_revision(stored, first) if first is not None else 0,
-        count=len(found),
-        quota=_quota(stored, replica, cohort),
-        quota_revision=stored.modified(cohort),
+        now=found,
+        node=node,
+        revision=_revision(stored, node),
+        count=count,
+        quota=over,
+        quota_revision=stored.modified(cohort_key(stored, replica.namespace)),
     )
+
+
+def asked_again(verdict_cache: VerdictCache) -> frozenset[str]:
+    """The reasons that a decision on stored objects checks again."""
+    return _ASKED | verdict_cache.reasons()
 
 
 def cohort_key(stored: StoredRecords, tenant: str) -> str:
@@ -100,30 +107,24 @@ def cohort_key(stored: StoredRecords, tenant: str) -> str:
     return keys.quota_ledger(quota_cohort(quota, tenant))
 
 
-def _quota(stored: StoredRecords, replica: Replica, cohort: str) -> Refusal | None:
-    name = budget_of(replica.spec.template.priority_class)
-    found = stored.object(PriorityClass, "", name)
-    of = capacity_class_of(found)
-    ledger: QuotaLedger = stored.get(cohort) or QuotaLedger()
-    amounts = demand_of(replica.spec.template).amounts
-    return quota_refusal(ledger, replica.namespace, of, amounts, name)
+def _without_quota(view: FleetSnapshot, tenant: str) -> FleetSnapshot:
+    quota = view.quota(tenant)
+    return view.without(quota) if quota is not None else view
 
 
-def _takes(stored: StoredRecords, replica: Replica, node: Node) -> bool:
-    ledger: NodeLedger | None = stored.get(keys.node_ledger(node.name))
-    if ledger is None:
-        return False
-    template, gate = replica.spec.template, ledger.gate
-    region = stored.object(Region, "", gate.region) if gate.region else None
-    tenant = stored.object(Tenant, "", replica.namespace)
-    refusal = (
-        place_refusal(gate, template, replica.namespace, tenant, region)
-        or neighbour_refusal(gate, ledger.tenants, replica.namespace)
-        or selector_refusal(labels_of(node), template.placement)
-    )
-    return refusal is None and not isinstance(claim(ledger, demand_of(template)), Refusal)
+def _node_of(found: Feasibility) -> tuple[str, int]:
+    """The node that would be chosen, and the number of nodes."""
+    match found.decision:
+        case BindReplica(node=node, candidates=candidates):
+            return node, candidates
+        case BindGang(places=places):
+            nodes = list(dict.fromkeys(place.node for _, place in places))
+            return nodes[0], len(nodes)
+    return "", 0
 
 
-def _revision(stored: StoredRecords, node: Node) -> int:
-    key = keys.key_of(node)
-    return max(stored.modified(key), stored.modified(keys.node_ledger(node.name)))
+def _revision(stored: StoredRecords, node: str) -> int:
+    if not node:
+        return 0
+    key = keys.object_key(kind_of_struct(Node), "", node)
+    return max(stored.modified(key), stored.modified(keys.node_ledger(node)))

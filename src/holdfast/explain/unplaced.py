@@ -1,7 +1,7 @@
 """Diagnoses a replica without a place: Pending, or Reserved.
 
 `explain_replica.py` calls this. The replica's status holds the scheduler's last report, the last
-decision names the snapshot that it rests on, and the ledgers show the present state.
+decision names the snapshot that it rests on, and the stored objects show the present state.
 """
 
 from __future__ import annotations
@@ -19,21 +19,27 @@ from holdfast.explain.answer import (
     next_of,
 )
 from holdfast.explain.evidence import ReplicaFacts, revision_of
-from holdfast.explain.feasible_nodes import ASKED, FeasibleNodes, find_feasible_nodes
+from holdfast.explain.feasible_nodes import (
+    OF_QUOTA,
+    FeasibleNodes,
+    asked_again,
+    find_feasible_nodes,
+)
 from holdfast.model.kinds.decision import DecisionSpec
 from holdfast.model.kinds.replica import Pending
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.lifecycle import Actor
 from holdfast.model.refusal import Reason
 from holdfast.model.time import Instant, timestamp, wall_ms
-from holdfast.propose.feasibility.outcome import SCHEDULING_RETRYING, SERVERS_UNAVAILABLE
-
-_OF_QUOTA = (
-    Reason.QUOTA_EXCEEDED.value,
-    Reason.COHORT_EXHAUSTED.value,
-    Reason.CLAIMED_BY_LENDERS.value,
-    Reason.PRIORITY_BUDGET_EXCEEDED.value,
+from holdfast.propose.feasibility.outcome import (
+    SCHEDULING_RETRYING,
+    SERVERS_UNAVAILABLE,
+    BindGang,
+    BindReplica,
+    Preempt,
 )
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
+
 _OF_GRANTS = (
     Reason.GRANT_EXPIRED.value,
     Reason.GRANT_EXCEEDED.value,
@@ -44,7 +50,7 @@ _OF_BINDS = (SCHEDULING_RETRYING, SERVERS_UNAVAILABLE)
 _OPEN = ("Unknown", "")
 
 
-def diagnose_pending(facts: ReplicaFacts, now: Instant) -> Diagnosis:
+def diagnose_pending(facts: ReplicaFacts, now: Instant, verdict_cache: VerdictCache) -> Diagnosis:
     """Diagnoses a Pending replica."""
     replica = facts.replica
     if replica.metadata.deletion_timestamp is not None:
@@ -59,17 +65,17 @@ def diagnose_pending(facts: ReplicaFacts, now: Instant) -> Diagnosis:
     spec = decided.spec if decided is not None else None
     if spec is not None and spec.chosen and spec.result in _OPEN:
         return _open(facts, spec, now)
-    found = find_feasible_nodes(facts)
+    found = find_feasible_nodes(facts, now, verdict_cache)
     if said is None:
         return _untried(facts, found, now)
     if any(reason in _OF_BINDS for reason in said.reasons):
         return _waits(facts, said, found, StuckReason.BIND_OPEN, ProgressStep.BINDING, now)
-    counted = _OF_GRANTS if found.quota is None else (*_OF_GRANTS, *_OF_QUOTA)
+    counted = _OF_GRANTS if found.quota is None else (*_OF_GRANTS, *OF_QUOTA)
     if any(reason in counted for reason in said.reasons):
         return _waits(facts, said, found, StuckReason.QUOTA, ProgressStep.SCHEDULING, now)
-    # For rules that are not checked here, only the scheduler's report is known.
+    # Of reasons that are a scheduler's own, only its report is known.
     is_free = bool(found.node) and found.quota is None
-    is_free = is_free and all(reason in ASKED for reason in said.reasons)
+    is_free = is_free and asked_again(verdict_cache).issuperset(said.reasons)
     if is_free or Reason.TOO_OLD.value in said.reasons:
         return _stale(facts, said, found, now)
     return _waits(facts, said, found, StuckReason.NO_PLACE, ProgressStep.SCHEDULING, now)
@@ -108,6 +114,8 @@ def _waits(
 ) -> Diagnosis:
     """Diagnoses a replica by the scheduler's report."""
     owner = said.owner or Actor.SCHEDULER.value
+    # A bind in flight has a place already, which the stored objects do not show.
+    change = found.smallest_change if why is not StuckReason.BIND_OPEN else ""
     return Diagnosis(
         leg,
         why,
@@ -118,7 +126,7 @@ def _waits(
         deadline=_next_look(facts, said, now),
         verdict=said.verdict,
         nearest_miss=said.nearest_miss,
-        smallest_change=said.smallest_change,
+        smallest_change=change or said.smallest_change,
         signs=(*_decided(facts, now), *_now(found)),
     )
 
@@ -207,13 +215,26 @@ def _decided(facts: ReplicaFacts, now: Instant) -> list[EvidenceItem]:
 
 
 def _now(found: FeasibleNodes) -> list[EvidenceItem]:
-    """What the ledgers show."""
-    refusal = found.quota
-    quota = refusal.message if refusal is not None else "has room for it"
-    signs = [EvidenceItem("quota of its tenant", quota, found.quota_revision)]
-    if found.node:
-        more = f", and {found.count - 1} more" if found.count > 1 else ""
-        signs.append(EvidenceItem(f"node {found.node}", f"would take it now{more}", found.revision))
-    else:
-        signs.append(EvidenceItem("nodes", "none would take it now"))
-    return signs
+    """What the stored objects show."""
+    quota = found.quota.message if found.quota is not None else "has room for it"
+    return [EvidenceItem("quota of its tenant", quota, found.quota_revision), _place(found)]
+
+
+def _place(found: FeasibleNodes) -> EvidenceItem:
+    members, needed = found.now.members, found.now.needed
+    match found.now.decision:
+        case BindReplica():
+            more = f", and {found.count - 1} more" if found.count > 1 else ""
+            return EvidenceItem(f"node {found.node}", f"would take it now{more}", found.revision)
+        case BindGang():
+            says = f"{found.count} would take {members} members of its gang now"
+            return EvidenceItem("nodes", says, found.revision)
+        case Preempt(node=node):
+            # Not their names: they may be those of another tenant.
+            count = len(found.now.victims)
+            says = f"would take it once {count} other replicas stopped"
+            return EvidenceItem(f"node {node}", says if count else "is promised to it")
+    if needed > 1:
+        says = f"they would take {members} members of its gang now, and it needs {needed} at once"
+        return EvidenceItem("nodes", says)
+    return EvidenceItem("nodes", "none would take it now")

@@ -30,12 +30,8 @@ STUCK = (
     bug(
         SC4,
         "sc4.quota",
-        "the explanation does not read the quota ledger",
-        rewrite(
-            EXPLAIN + "feasible_nodes:find_feasible_nodes",
-            "quota=_quota(stored, replica, cohort)",
-            "quota=None",
-        ),
+        "the explanation does not count what the tenant uses of its quota",
+        rewrite(EXPLAIN + "feasible_nodes:find_feasible_nodes", "quota=over", "quota=None"),
     ),
     bug(
         SC4,

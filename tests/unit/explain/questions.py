@@ -19,6 +19,7 @@ from holdfast.model.ledger import mirror_node
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import Object
 from holdfast.model.pulse import Beat, Pulse, Pulses, ReceivedPulse
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from tests.unit.correct.views import TEMPLATE, at, later, meta, record, replaced, replica
 
 TIMING = FenceTiming()
@@ -92,7 +93,7 @@ def asked(
     records = [(keys.key_of(it), it, 7) for it in (about, *objects)]
     stored = StoredRecords(40, [*records, *(more or ())])
     facts = {"pulses": ACTING, **facts}
-    return explain(ReplicaFacts(about, stored, TIMING, **facts), later(ms))
+    return explain(ReplicaFacts(about, stored, TIMING, **facts), later(ms), VerdictCache())
 
 
 def says(answer: Explanation, why: StuckReason, leg: ProgressStep, owner: str) -> None:

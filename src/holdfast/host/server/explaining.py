@@ -20,7 +20,6 @@ from holdfast.explain.evidence import (
     siblings_of,
     siblings_range,
 )
-from holdfast.explain.explain_replica import explain
 from holdfast.host.api.call import TIMEOUT_S, ApiServices
 from holdfast.host.process import clock
 from holdfast.host.server.decision_archive import Decisions
@@ -70,6 +69,11 @@ async def explanation_of(services: ApiServices, namespace: str, name: str) -> Ex
     decision = await _decision(services.decisions, replica, unknown)
 
     def work() -> Explanation:
+        # Imported on use: only decisions need the scheduler and its numeric library.
+        from holdfast.explain.explain_replica import explain
+        from holdfast.host.component.plugins import added_filters, added_scorers
+        from holdfast.propose.feasibility.verdict_cache import VerdictCache
+
         facts = ReplicaFacts(
             replica,
             decode_records(revision, records),
@@ -80,9 +84,10 @@ async def explanation_of(services: ApiServices, namespace: str, name: str) -> Ex
             decision=decision,
             unknown=unknown,
         )
-        return explain(facts, clock.now())
+        verdict_cache = VerdictCache(added_filters(), added_scorers())
+        return explain(facts, clock.now(), verdict_cache)
 
-    # In a large plane this reads all nodes for one pending replica, so it runs in a thread.
+    # For a pending replica this decodes all nodes and replicas, so it runs in a thread.
     return await asyncio.to_thread(work)
 
 

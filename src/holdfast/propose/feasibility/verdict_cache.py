@@ -47,6 +47,11 @@ class VerdictCache:
         made._added, made._scorers = self._added, self._scorers
         return made
 
+    def reasons(self) -> frozenset[str]:
+        """For what its filters, those included that users added, rule nodes out."""
+        filters = (*FILTERS, *self._added.values())
+        return frozenset(str(it) for each in filters for it in each.reasons if it)
+
     def class_of(self, replica: Replica, view: FleetSnapshot) -> EquivalenceClass | PlacementReport:
         """The class of this replica with current verdicts, or why it cannot be evaluated."""
         key = self.key(replica)

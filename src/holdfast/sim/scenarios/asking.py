@@ -31,6 +31,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.machine import Answer, Asked
 from holdfast.model.pulse import Beat, Pulse, Pulses, ReceivedPulse
 from holdfast.model.registry import kind_of_struct
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Cell
 from holdfast.sim.world import World
@@ -84,7 +85,7 @@ def explain_now(
         decision=decisions.get(replica.metadata.uid),
     )
     now = next(iter(_servers(world))).host.clock.instant(world.now_us)
-    return explain(facts, now)
+    return explain(facts, now, VerdictCache())
 
 
 def _read(keyspace: Keyspace, wanted: Iterable[tuple[str, str]]) -> StoredRecords:
