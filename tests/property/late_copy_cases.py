@@ -24,6 +24,7 @@ from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.workload import (
     Cron,
+    Gang,
     Workload,
     WorkloadRevision,
     WorkloadRevisionSpec,
@@ -585,6 +586,23 @@ def preemption(it: Furnished) -> Asked:
 @case(ask.Evict, on("web-0-0", unknown_now), on("web-0-0", agent_moves(State.RELEASED)), born(0, 1))
 def eviction_by_a_person(it: Furnished) -> Asked:
     return ANN, it.evict(started(it), Cause.USER_DELETE)
+
+
+@case(
+    ask.StopAndReserve,
+    on("of-low-0-0", agent_moves(State.RELEASED)),
+    dropped("ring-1-0-preemption"),
+    dropped("ring-2-0-preemption"),
+)
+def preemption_for_a_gang(it: Furnished) -> Asked:
+    """The promise of one member is given back before that of another."""
+    victim = it.yes(SCHEDULER, it.bind(it.yes(WORKLOADS, it.birth(it.of_class("low")))))
+    made = template(cpu="4", priority_class="high")
+    ring = it.plane.workload("ring", template=made, replicas=2, gang=Gang(min_available=2))
+    first, second = it.plane.replica(ring, 1), it.plane.replica(ring, 2)
+    other = ask.PromisedPlace(target(second), it.node.name, it.node.metadata.uid)
+    running = it.moved(victim, State.RUNNING)
+    return SCHEDULER, it.preempt(first, running, operation="g", members=(other,))
 
 
 @case(ask.Evict, on("web-0-0", unknown_now), judged(NodeAction.CLEAR))

@@ -19,6 +19,7 @@ from holdfast.commit.lifecycle import (
     bind,
     evict,
     node_requests,
+    preempt,
     progress_reports,
     reserve,
     transitions,
@@ -44,6 +45,7 @@ STEPS: tuple[PlacementStep[Any], ...] = (
     *deletion.STEPS,
     *reserve.STEPS,
     *bind.STEPS,
+    *preempt.STEPS,
     *evict.STEPS,
     PlacementStep(
         "start bound work",

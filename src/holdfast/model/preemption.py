@@ -26,8 +26,46 @@ from holdfast.model.placement.disruption import is_available
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.time import wall_ms
 
-# The most victims of one decision: each is compared and written by its one transaction.
+# The most victims of one decision, and the most records that its one transaction compares: etcd
+# takes 128, of which one is the format of the plane.
 VICTIMS_MAX = 64
+RECORDS_MAX = 127
+# Of the preemptor's tenant and scheduler, and of each tenant of a victim: tenant, quota, ledgers.
+_RECORDS_COMMON, _RECORDS_OF_TENANT = 9, 3
+
+
+class Extent(msgspec.Struct, frozen=True, gc=False):
+    """How much one preemption touches.
+
+    places: how many places it promises. nodes: on how many nodes it promises or stops something.
+    victims: how many it stops, of so many workloads, gangs and tenants.
+    """
+
+    places: int
+    nodes: int
+    victims: int
+    workloads: int
+    gangs: int
+    tenants: int
+
+    @property
+    def records(self) -> int:
+        """At most how many records its transaction compares."""
+        of_victims = self.victims + self.workloads + 2 * self.gangs
+        of_tenants = _RECORDS_COMMON + _RECORDS_OF_TENANT * self.tenants
+        return 2 * self.places + self.nodes + of_victims + of_tenants
+
+
+def extent_refusal(extent: Extent) -> Refusal | None:
+    """Refuses a preemption that stops nothing, or more than one transaction may."""
+    if 0 < extent.victims <= VICTIMS_MAX and extent.records <= RECORDS_MAX:
+        return None
+    return Refusal(
+        Reason.NOT_ALLOWED,
+        f"victims: {extent.victims} for {extent.places} places on {extent.nodes} nodes: must be 1 "
+        f"to {VICTIMS_MAX}, and together touch at most {RECORDS_MAX} records, not "
+        f"{extent.records}",
+    )
 
 
 class Contender(msgspec.Struct, frozen=True, gc=False):
@@ -114,6 +152,17 @@ def less_hard(ledger: QuotaLedger, tenant: str, amounts: Amounts) -> QuotaLedger
     hard = {resource: units - amounts.get(resource, 0) for resource, units in use.hard.items()}
     used = {**ledger.used, tenant: msgspec.structs.replace(use, hard=hard)}
     return msgspec.structs.replace(ledger, used=used)
+
+
+def split_gang_refusal(left: int) -> Refusal | None:
+    """Refuses to stop some members of a gang so that this many run on that are too few to.
+
+    An elastic gang may be taken members as far as its `minAvailable` remains; from there on, and of
+    a rigid gang, all are stopped or none.
+    """
+    if not left:
+        return None
+    return _protected(f"{left} other members of its gang would be too few to go on", "Gang")
 
 
 def _protected(why: str, rule: str) -> Refusal:

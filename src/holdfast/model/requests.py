@@ -265,8 +265,20 @@ class Evict(ReplicaRequest, frozen=True):
     idle: bool = False
 
 
+class PromisedPlace(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A place that a preemption promises to a pending replica."""
+
+    target: Target
+    node: str
+    node_uid: str
+    devices: tuple[DeviceShare, ...] | None = None
+
+
 class StopAndReserve(ReplicaRequest, frozen=True):
-    """The first half of a preemption: stop the victims and promise their place, atomically."""
+    """The first half of a preemption: stop the victims and promise their place, atomically.
+
+    `members` are the places of the other members, if the first is one of a gang.
+    """
 
     senders = (Actor.SCHEDULER,)
     needs = Permission("create", "replicas", "reservation")
@@ -279,13 +291,21 @@ class StopAndReserve(ReplicaRequest, frozen=True):
     devices: tuple[DeviceShare, ...] | None = None
     snapshot_age_ms: int = 0
     operation: str = ""
+    members: tuple[PromisedPlace, ...] = ()
+
+    @property
+    def places(self) -> tuple[PromisedPlace, ...]:
+        """All places that it promises."""
+        first = PromisedPlace(self.target, self.node, self.node_uid, self.devices)
+        return (first, *self.members)
 
     def permissions(self) -> tuple[Permission, ...]:
         stops = (
             Permission("create", "replicas", "eviction", victim.namespace, victim.name)
             for victim in self.victims
         )
-        return (self._permission(self.target.namespace, self.target.name), *stops)
+        promises = (self._permission(it.target.namespace, it.target.name) for it in self.places)
+        return (*promises, *stops)
 
 
 class Move(ReplicaRequest, frozen=True):

@@ -66,7 +66,7 @@ PREEMPTION = (
             "if all(units <= spare[resource]",
             "if False and all(units <= spare[resource]",
         ),
-        swap(COMMIT + "lifecycle.evict:_unneeded_refusal", lambda *_: None),
+        swap(COMMIT + "lifecycle.preempt:_unneeded_refusal", lambda *_: None),
     ),
     _unfair(
         "promise-open-to-all",
@@ -76,7 +76,7 @@ PREEMPTION = (
     _unfair(
         "stopped-for-nothing",
         "victims are stopped, and no place is promised",
-        rewrite(COMMIT + "lifecycle.evict:_promise", "save(draft, made)", "pass"),
+        rewrite(COMMIT + "lifecycle.preempt:_promise", "save(draft, promise)", "pass"),
     ),
     _unfair(
         "departure-never-ends",

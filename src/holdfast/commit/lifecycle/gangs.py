@@ -19,7 +19,7 @@ from datetime import timedelta
 import msgspec
 
 from holdfast.commit.context import Context
-from holdfast.commit.draft import Draft
+from holdfast.commit.draft import Draft, for_each
 from holdfast.commit.lifecycle.reservations import open_reservation, save
 from holdfast.model.charging import is_active
 from holdfast.model.kinds.replica import Replica
@@ -59,6 +59,14 @@ def record_of(draft: Draft, replica: Replica) -> Reservation | None:
     """The record of the gang of this replica, if it is not that of an earlier workload."""
     record = draft.object(Reservation, replica.namespace, gang_record_name(replica.spec.gang))
     return record if is_of_gang(record, replica.spec.workload_uid) else None
+
+
+def members_of(draft: Draft, replica: Replica) -> list[Replica]:
+    """The members that the record of the gang of this replica names."""
+    record = record_of(draft, replica)
+    names = [it.replica for it in record.status.claims] if record is not None else []
+    found = for_each(names, lambda name: draft.object(Replica, replica.namespace, name))
+    return [it for it in found if it is not None]
 
 
 def workload_of(draft: Draft, replica: Replica) -> Workload | None:
@@ -136,11 +144,7 @@ def form(
     needed = members_needed(workload)
     # A member that is named twice, or was bound before, takes no place here and so does not count.
     if len(claims) < needed:
-        return Refusal(
-            Reason.GANG_INCOMPLETE,
-            f"gang {first.spec.gang} needs {needed} members, {len(claims)} are bound together",
-            {"gang": first.spec.gang, "needed": str(needed)},
-        )
+        return _too_few(first, needed, f"{len(claims)} are bound together")
     binding = first.status.binding
     spec = ReservationSpec(
         owner=ReservationOwner(
@@ -158,6 +162,28 @@ def form(
     status = msgspec.structs.replace(made.status, phase=ReservationPhase.CONSUMED)
     _add(draft, msgspec.structs.replace(made, status=status), tuple(claims))
     return None
+
+
+def start_refusal(draft: Draft, member: Replica, places: int) -> Refusal | None:
+    """Refuse to make room for fewer members than the gang needs to start; one that runs may grow
+    by one.
+    """
+    record = record_of(draft, member)
+    if record is not None and is_formed(record, member.spec.workload_uid):
+        return None
+    workload = workload_of(draft, member)
+    needed = members_needed(workload) if workload is not None else 0
+    if places < needed:
+        return _too_few(member, needed, f"places are asked for {places}")
+    return None
+
+
+def _too_few(member: Replica, needed: int, there: str) -> Refusal:
+    return Refusal(
+        Reason.GANG_INCOMPLETE,
+        f"gang {member.spec.gang} needs {needed} members, {there}",
+        {"gang": member.spec.gang, "needed": str(needed)},
+    )
 
 
 def _add(draft: Draft, record: Reservation, claims: tuple[Claim, ...]) -> None:

@@ -70,12 +70,23 @@ def available(record: Reservation) -> int:
     return len(record.status.claims) + record.status.succeeded
 
 
-def is_broken(record: Reservation, min_available: int) -> bool:
-    """Whether too few members of a gang are left, so that the others stop and it starts again.
+def spare_members(record: Reservation, min_available: int) -> int:
+    """How many members may leave a gang so that it goes on without them; negative if it does not.
 
-    A `minAvailable` that was lowered since counts at once, one that was raised at the next start.
+    A `minAvailable` that was lowered since it started counts at once, one that was raised at the
+    next start.
     """
-    return available(record) < min(record.spec.min_available, min_available)
+    return available(record) - min(record.spec.min_available, min_available)
+
+
+def is_broken(record: Reservation, min_available: int) -> bool:
+    """Whether too few members of a gang are left, so that the others stop and it starts again."""
+    return spare_members(record, min_available) < 0
+
+
+def left_running(members: Iterable[Replica]) -> int:
+    """How many of these members have a place and are not on their way out."""
+    return sum(it.status.state in PLACED for it in members)
 
 
 def phase_when_over(record: Reservation) -> ReservationPhase:
@@ -107,18 +118,6 @@ def members_needed(workload: Workload) -> int:
         return gang.min_available
     left = completions(workload.spec) - len(parse(workload.status.job.completed_indexes))
     return max(1, min(gang.min_available, left))
-
-
-def spare_members(workload: Workload, members: Iterable[Replica]) -> int:
-    """How many of these members may be stopped so that the gang goes on without them.
-
-    To take more than these is to take all: fewer than `minAvailable` stop anyway.
-    """
-    gang = workload.spec.gang
-    placed = sum(it.status.state in PLACED for it in members)
-    if gang is None:
-        return placed
-    return max(0, placed - members_needed(workload))
 
 
 def names_members(workload: Workload) -> bool:

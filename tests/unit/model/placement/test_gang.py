@@ -33,6 +33,7 @@ from holdfast.model.placement.gang import (
     PORTS_FIRST,
     is_broken,
     is_formed,
+    left_running,
     member_variables,
     members_needed,
     spare_members,
@@ -90,12 +91,13 @@ def test_as_many_are_needed_as_are_left_to_do(made: Workload, needed: int) -> No
 
 def test_members_beyond_the_minimum_are_spare() -> None:
     """[G5]"""
-    ring = workload(gang=Gang(min_available=2))
-    four = [State.BOUND, State.RUNNING, State.UNKNOWN, State.RESERVED]
-    assert spare_members(ring, members(*four)) == 2
-    assert spare_members(ring, members(*four, State.STOPPING, State.PENDING)) == 2
-    assert spare_members(ring, members(State.RUNNING)) == 0
-    assert spare_members(workload(), members(State.RUNNING)) == 1
+    four = tuple(Claim("n", f"ring-{n}-0") for n in range(4))
+    assert spare_members(record(*four), 2) == 2
+    assert spare_members(record(*four), 3) == 2, "raised since it started"
+    assert spare_members(record(*four), 1) == 3, "lowered since it started"
+    assert spare_members(record(four[0]), 2) == -1
+    states = (State.BOUND, State.RUNNING, State.UNKNOWN, State.RESERVED)
+    assert left_running(members(*states, State.STOPPING, State.PENDING, State.SUCCEEDED)) == 4
 
 
 def test_a_gang_is_formed_by_its_own_committed_record_only() -> None:

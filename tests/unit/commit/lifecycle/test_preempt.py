@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.lifecycle.evict import VICTIMS_MAX
 from holdfast.model.access import identity as who
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.reservation import ReservationPhase
 from holdfast.model.kinds.template import DeviceRequest, Port
 from holdfast.model.kinds.tenant import ReclaimNotice
 from holdfast.model.lifecycle import Cause, State
+from holdfast.model.preemption import VICTIMS_MAX
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import DropReservation, Evict, Move, Remove, Update
 from tests.furnished import Furnished, counted
