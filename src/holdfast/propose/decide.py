@@ -45,7 +45,7 @@ def propose(
     """
     view.fleet.forgive(now.monotonic_ms)
     if work[0].spec.gang:
-        return [decide_gang(view, work[0], salt, verdict_cache)]
+        return [decide_gang(view, work[0], now, salt, verdict_cache)]
     return [*decide_batch(view, work, now, salt, verdict_cache)]
 
 

@@ -113,6 +113,11 @@ class PlacementPlan(msgspec.Struct, frozen=True):
     swaps: bool = False
 
 
+def gang_plan_name(namespace: str, gang: str) -> tuple[str, str, str]:
+    """The name of a plan about a gang."""
+    return "gang", namespace, gang
+
+
 class PlanCall(msgspec.Struct, frozen=True, gc=False):
     """Which request of which plan an answer belongs to; `is_undo` says that it is of its undo."""
 

@@ -51,7 +51,7 @@ from holdfast.propose.feasibility.outcome import (
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import Filter
 from holdfast.propose.fleet_snapshot import RULES, FleetSnapshot, limit_tenant, policy_in_force
-from holdfast.propose.gang.decide import BY_GANG
+from holdfast.propose.gang.records import BY_GANG
 from holdfast.propose.gang.rounds import GangRounds
 from holdfast.propose.gang.steps import TOGETHER_MAX
 from holdfast.propose.node_choice import salt_of
@@ -339,6 +339,9 @@ class Scheduler:
             self._policy = policy_in_force(self.cache.all("schedulerpolicies"))
             if spec_of(change.before) != spec_of(change.after):
                 self.queue.wake_all()
+        elif change.plural == "workloads" and spec_of(change.before) != spec_of(change.after):
+            # Members may be known before their workload is, and a lower minimum may fit now.
+            self.queue.wake_waiting_for(WakeEvent.TOPOLOGY)
         elif change.plural in RULES and spec_of(change.before) != spec_of(change.after):
             self._rules += 1
             if change.plural == "quotas":
@@ -591,6 +594,9 @@ class Scheduler:
         match decided:
             case StayPending():
                 report = decided.report if not decided.is_underway else None
+            case Preempt():
+                self._preempt(view, run[0][1], decided, term, now)
+                report = decided.report if decided.keys else None
             case BindGang() if decided.needed:
                 plan = self._gangs.plan_of(decided, term, now)
                 self.plans.start(plan, view, now)

@@ -63,8 +63,8 @@ PREEMPTION = (
         "everything that may be stopped on a node is, however little is needed",
         rewrite(
             PROPOSE + "preemption.victim_search:VictimSearch._least_by_sums",
-            "if all(units <= spare[resource]",
-            "if False and all(units <= spare[resource]",
+            "if any(amount > spare[resource]",
+            "if True or any(amount > spare[resource]",
         ),
         swap(COMMIT + "lifecycle.preempt:_unneeded_refusal", lambda *_: None),
     ),

@@ -343,10 +343,13 @@ class Fleet:
     def promise(
         self, uid: str, node: str, held: Allocation, victims: Mapping[str, Allocation]
     ) -> None:
-        """Count a place as promised and its victims as leaving, as the commit will."""
+        """Count a place as promised and its victims as leaving, as the commit will. Those that run
+        elsewhere make no room here.
+        """
         self.withdraw(uid)
         site = self._site(node)
-        new = {it: each for it, each in victims.items() if it not in site.leaving}
+        here = {it: each for it, each in victims.items() if it in site.held}
+        new = {it: each for it, each in here.items() if it not in site.leaving}
         self._promised[uid] = _Promise(node, tuple(new))
         site.promised[_PLANNED + uid] = held
         site.leaving |= new

@@ -156,12 +156,22 @@ class BindReplica(msgspec.Struct, frozen=True, gc=False):
     node_revision: int = 0
 
 
+class MemberPlace(msgspec.Struct, frozen=True, gc=False):
+    """A place for a member of a gang once other work has stopped."""
+
+    replica: Replica
+    node: str
+    node_uid: str
+    held: Allocation
+
+
 class Preempt(msgspec.Struct, frozen=True, gc=False):
     """Other work has to stop first. `report` is why no node has room as it is.
 
-    `victims` is what each of them holds on the node, by uid, and `keys` their names in the same
-    order. None of both means that the store shows a promise already: the victims stop, and the
-    replica waits for them, or `is_over` says that the promise must be given back.
+    `victims` is what each of them holds, by uid, and `keys` their names in the same order. None of
+    both means that the store shows a promise already: the victims stop, and the replica waits for
+    them, or `is_over` says that the promise must be given back. For a gang `members` are all
+    places, of which the first is the one that is named.
     """
 
     node: str
@@ -174,6 +184,7 @@ class Preempt(msgspec.Struct, frozen=True, gc=False):
     snapshot_age_ms: int
     grace_s: int = 0
     is_over: bool = False
+    members: tuple[MemberPlace, ...] = ()
 
 
 class BindGang(msgspec.Struct, frozen=True, gc=False):
@@ -187,6 +198,11 @@ class BindGang(msgspec.Struct, frozen=True, gc=False):
     places: tuple[tuple[Replica, BindReplica], ...]
     needed: int = 0
     rest: PlacementReport | None = None
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether a preemption has promised them their places."""
+        return any(place.reservation for _, place in self.places)
 
 
 class StayPending(msgspec.Struct, frozen=True, gc=False):

@@ -15,17 +15,18 @@ from holdfast.model.charging import is_active
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.workload import Gang, Workload
-from holdfast.model.ledger import Amounts, limits_of
+from holdfast.model.ledger import limits_of
 from holdfast.model.lifecycle import CHARGED, State
-from holdfast.model.placement.gang import gang_record_name, is_formed, is_of_gang, members_needed
+from holdfast.model.placement.gang import is_formed, members_needed
 from holdfast.model.refusal import Refusal
-from holdfast.observe.indexer import Index
+from holdfast.model.time import Instant
 from holdfast.observe.node_columns import Ints
 from holdfast.propose.feasibility.outcome import (
     GANG_BINDING,
     GANG_WAITS,
     BindGang,
     PlacementReport,
+    Preempt,
     StayPending,
     Verdict,
     WakeEvent,
@@ -42,34 +43,24 @@ from holdfast.propose.gang.domains import (
     room_by_row,
 )
 from holdfast.propose.gang.member_places import GangSearch, gang_places, places
+from holdfast.propose.gang.records import members_of, record_in
+from holdfast.propose.gang.steps import TOGETHER_MAX
+from holdfast.propose.gang.victims import gang_preemption
+from holdfast.propose.preemption.promises import (
+    Promise,
+    bind_of_promise,
+    fits_now,
+    is_kept,
+    promised,
+    promises_of,
+)
+from holdfast.propose.preemption.victim_search import may_preempt, times
 from holdfast.propose.proposals import class_of, has_place, quota_room
 
 
-def _gang_of(replica: Replica) -> tuple[str, ...]:
-    return (f"{replica.namespace}/{replica.spec.gang}",) if replica.spec.gang else ()
-
-
-BY_GANG = Index("replicas", "gang", _gang_of)
-
-
-def record_in(view: FleetSnapshot, replica: Replica) -> Reservation | None:
-    """The record of the gang of this replica, as the snapshot has it."""
-    name = gang_record_name(replica.spec.gang)
-    found: Reservation | None = view.get("reservations", replica.namespace, name)
-    return found if is_of_gang(found, replica.spec.workload_uid) else None
-
-
-def members_of(view: FleetSnapshot, replica: Replica) -> list[Replica]:
-    """The members of the gang of this replica, by index."""
-    (value,) = _gang_of(replica)
-    uid = replica.spec.workload_uid
-    found = [it for it in view.found(BY_GANG, value) if it.spec.workload_uid == uid]
-    return sorted(found, key=lambda it: (it.spec.ordinal, it.spec.incarnation))
-
-
 def decide_gang(
-    view: FleetSnapshot, replica: Replica, salt: int, verdict_cache: VerdictCache
-) -> BindGang | StayPending:
+    view: FleetSnapshot, replica: Replica, now: Instant, salt: int, verdict_cache: VerdictCache
+) -> BindGang | Preempt | StayPending:
     """The decision for the gang of this waiting replica."""
     workload: Workload | None = view.get("workloads", replica.namespace, replica.spec.workload)
     if workload is None or workload.metadata.uid != replica.spec.workload_uid:
@@ -82,6 +73,9 @@ def decide_gang(
     members = members_of(view, replica)
     waiting = [it for it in members if _is_waiting(view, it)]
     record = record_in(view, replica)
+    promises = promises_of(view, waiting)
+    if promises:
+        return _promised(view, workload, record, promises, needed, now, verdict_cache)
     if record is not None and is_formed(record, workload.metadata.uid):
         return _grow(view, workload, gang, record, waiting, salt, verdict_cache)
     if record is not None and is_active(record):
@@ -92,7 +86,35 @@ def decide_gang(
     if len(waiting) < needed:
         lacking = needed - len(waiting)
         return _waits(f"gang {workload.name} waits for {lacking} of {needed} members to be created")
-    return _start(view, workload, gang, waiting, needed, salt, verdict_cache)
+    return _start(view, workload, gang, waiting, needed, now, salt, verdict_cache)
+
+
+def _promised(
+    view: FleetSnapshot,
+    workload: Workload,
+    record: Reservation | None,
+    promises: Sequence[Promise],
+    needed: int,
+    now: Instant,
+    verdict_cache: VerdictCache,
+) -> BindGang | Preempt | StayPending:
+    """What to do about places that are promised to members: bind all of them together, wait for
+    the victims, or give them back if they are no use any more.
+    """
+    equivalence = class_of(view, promises[0].replica, verdict_cache)
+    if isinstance(equivalence, PlacementReport):
+        return StayPending(equivalence)
+    starts = record is None or not (is_active(record) or is_formed(record, workload.metadata.uid))
+    if (
+        not starts
+        or len(promises) < needed
+        or not all(is_kept(view, it, equivalence, now) for it in promises)
+    ):
+        return promised(view, promises, is_over=True)
+    if not fits_now(view, promises):
+        return promised(view, promises, is_over=False)
+    places = tuple((it.replica, bind_of_promise(view, it)) for it in promises)
+    return BindGang(workload, places, needed)
 
 
 def _is_waiting(view: FleetSnapshot, replica: Replica) -> bool:
@@ -123,9 +145,10 @@ def _start(
     gang: Gang,
     waiting: Sequence[Replica],
     needed: int,
+    now: Instant,
     salt: int,
     verdict_cache: VerdictCache,
-) -> BindGang | StayPending:
+) -> BindGang | Preempt | StayPending:
     equivalence = class_of(view, waiting[0], verdict_cache)
     if isinstance(equivalence, PlacementReport):
         return StayPending(equivalence)
@@ -141,9 +164,15 @@ def _start(
         return StayPending(_over_quota(view, equivalence.work, needed, allowed))
     search = GangSearch(view, equivalence, verdict_cache, salt)
     found = gang_places(search, alike[:allowed], gang, needed)
-    if not found:
-        return StayPending(_no_room(search, workload.name, gang, needed))
-    return BindGang(workload, tuple(zip(alike, found, strict=False)), needed)
+    if found:
+        return BindGang(workload, tuple(zip(alike, found, strict=False)), needed)
+    report = _no_room(search, workload.name, gang, needed)
+    if report.in_question or not may_preempt(view, equivalence):
+        return StayPending(report)
+    if needed > TOGETHER_MAX:
+        says = f"{report.message}; a gang of more than {TOGETHER_MAX} stops no other work"
+        return StayPending(msgspec.structs.replace(report, message=says))
+    return gang_preemption(search, alike[:needed], gang, report, now) or StayPending(report)
 
 
 def _grow(
@@ -194,10 +223,6 @@ MANY_GANGS = PlacementReport(
 # Why a gang waits --------------------------------------------------------------------------------
 
 
-def _times(amounts: Amounts, count: int) -> Amounts:
-    return {resource: units * count for resource, units in amounts.items()}
-
-
 def _over_quota(
     view: FleetSnapshot, work: PendingWork, needed: int, allowed: int
 ) -> PlacementReport:
@@ -210,7 +235,7 @@ def _over_quota(
         limits = limits_of(quota)
 
         def refusal(count: int) -> Refusal | None:
-            return never_fits(limits, of, _times(amounts, count), work.budget)
+            return never_fits(limits, of, times(amounts, count), work.budget)
 
         never = refusal(needed)
     if never is not None:
@@ -228,7 +253,7 @@ def _over_quota(
     usage = view.quota_usage
     over: Refusal | None = None
     if usage is not None:
-        _, over = usage.room(work.namespace, of, _times(amounts, needed), work.budget, 1)
+        _, over = usage.room(work.namespace, of, times(amounts, needed), work.budget, 1)
     if over is None:
         return _waiting_report(f"{says}, and the quota has room for {allowed}")
     base = over_quota(over, work.namespace)

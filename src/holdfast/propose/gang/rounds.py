@@ -27,12 +27,17 @@ from holdfast.model.time import Instant, timestamp
 from holdfast.observe.cache import ObjectChange
 from holdfast.observe.operation_plan import PlanStep
 from holdfast.propose.decide import propose
-from holdfast.propose.feasibility.outcome import BindGang, PlacementReport, StayPending
+from holdfast.propose.feasibility.outcome import BindGang, PlacementReport, Preempt, StayPending
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.fleet_snapshot import FleetSnapshot
 from holdfast.propose.gang.decide import MANY_GANGS, being_bound
 from holdfast.propose.gang.steps import GangSteps
-from holdfast.propose.plans import PlacementPlan, PlannedPlace, PlanRunner
+from holdfast.propose.plans import (
+    PlacementPlan,
+    PlannedPlace,
+    PlanRunner,
+    gang_plan_name,
+)
 
 # How often records without a plan are taken up: after a restart, or after a plan that failed.
 RESUME_MS = 2_000
@@ -42,11 +47,6 @@ OTHERS_MS = 30_000
 END_MS = 60_000
 
 _Name = tuple[str, str, str]
-
-
-def name_of(namespace: str, workload: str) -> _Name:
-    """The name of the plan of a gang; one at a time has it."""
-    return "gang", namespace, workload
 
 
 class GangRounds:
@@ -74,17 +74,17 @@ class GangRounds:
         salt: int,
         verdict_cache: VerdictCache,
         plans: PlanRunner,
-    ) -> BindGang | StayPending:
+    ) -> BindGang | Preempt | StayPending:
         """The decision for the gang of this member, once in a round."""
-        if plans.is_running(name_of(replica.namespace, replica.spec.gang)):
+        if plans.is_running(gang_plan_name(replica.namespace, replica.spec.gang)):
             return StayPending(being_bound(replica.spec.gang), is_underway=True)
         uid = replica.spec.workload_uid
         known = self._reports.get(uid)
         if known is not None:
             return known
         (decided,) = propose(view, [replica], now, salt, verdict_cache)
-        if isinstance(decided, BindGang):
-            if plans.room or not decided.needed:
+        if isinstance(decided, BindGang | Preempt):
+            if plans.room or (isinstance(decided, BindGang) and not decided.needed):
                 return decided
             decided = StayPending(MANY_GANGS)
         if not isinstance(decided, StayPending):
@@ -102,16 +102,16 @@ class GangRounds:
         steps = GangSteps(self._identity, workload, term)
         places = decided.places
         undo: tuple[PlanStep, ...] = ()
-        if decided.needed <= self._together_max:
+        if decided.needed <= self._together_max or decided.is_promised:
             # The rest joins the gang once it runs.
-            places = places[: self._together_max]
+            places = places[: max(decided.needed, self._together_max)]
             made = steps.together(places)
         else:
             deadline = timestamp(now.wall_ms + for_ms)
             made = steps.by_reservation(places, decided.needed, deadline)
             undo = steps.give_back("GangIncomplete")
         return PlacementPlan(
-            name=name_of(workload.namespace, workload.name),
+            name=gang_plan_name(workload.namespace, workload.name),
             replicas=tuple(replica for replica, _ in places),
             places=tuple(PlannedPlace(it, place.node, place.held) for it, place in places),
             steps=made,
@@ -153,7 +153,7 @@ class GangRounds:
             workload: Workload | None = view.get("workloads", record.namespace, owner.name)
             if workload is None or not is_of_gang(record, workload.metadata.uid):
                 continue
-            is_busy = plans.is_running(name_of(workload.namespace, workload.name))
+            is_busy = plans.is_running(gang_plan_name(workload.namespace, workload.name))
             if not is_busy and self._is_mine(record, now):
                 yield self._ending(record, workload, term, now)
 
@@ -172,7 +172,7 @@ class GangRounds:
         steps = GangSteps(self._identity, workload, term)
         is_committed = record.status.phase is ReservationPhase.COMMITTED
         return PlacementPlan(
-            name=name_of(workload.namespace, workload.name),
+            name=gang_plan_name(workload.namespace, workload.name),
             replicas=(),
             places=(),
             steps=steps.bind_claims() if is_committed else steps.give_back("Restarted"),

@@ -4,7 +4,8 @@ It asks first of all nodes at once, by columns: where nothing but load is in the
 priority would everything have to stop until the work fits? Of the nodes that get by with the least
 priority a few are examined exactly. There everything legal is imagined gone, and then given back,
 the most valuable first, as long as the work still fits beside it: what is not given back are the
-victims, and each of them is needed.
+victims, and each of them is needed. Members of a gang beyond its minimum are given back one by
+one, the others, wherever they run, as a whole.
 
 `has_place` decides in the end, on a snapshot of that node without the victims. So nothing is
 stopped for a place that the rules would refuse.
@@ -12,7 +13,7 @@ stopped for a place that the rules would refuse.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -20,25 +21,27 @@ import numpy.typing as npt
 
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass
-from holdfast.model.ledger import QuotaLedger
+from holdfast.model.ledger import Amounts, QuotaLedger
 from holdfast.model.placement.fit import Allocation, claim, sums_of
 from holdfast.model.preemption import (
-    VICTIMS_MAX,
     Contender,
+    Extent,
     Loss,
     eviction_refusal,
+    extent_refusal,
     less_hard,
     preempts_refusal,
     turn_refusal,
 )
 from holdfast.model.refusal import Refusal
 from holdfast.model.time import Instant, wall_ms
-from holdfast.observe.node_columns import Ints, Level
+from holdfast.observe.node_columns import Bools, Ints, Level
 from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
 from holdfast.propose.feasibility.node_state import NodeState
 from holdfast.propose.feasibility.outcome import PlacementReport, Preempt
 from holdfast.propose.filters.free_resources import resource_codes
 from holdfast.propose.fleet_snapshot import FleetSnapshot
+from holdfast.propose.gang.records import running_gang
 from holdfast.propose.node_choice import ranks
 from holdfast.propose.preemption.evictables import Evictable
 
@@ -48,7 +51,7 @@ NODES_EXAMINED_MAX = 4
 HasPlace = Callable[[FleetSnapshot, Replica], bool]
 
 
-class _Room(msgspec.Struct, frozen=True):
+class Room(msgspec.Struct, frozen=True):
     """What has to stop on one node, and what that costs."""
 
     site: NodeState
@@ -59,6 +62,31 @@ class _Room(msgspec.Struct, frozen=True):
     def cost(self) -> tuple[tuple[Loss, ...], int]:
         """The victims' losses, the greatest first: one important victim is worse than two minor."""
         return tuple(sorted((it.loss for it in self.victims), reverse=True)), len(self.victims)
+
+
+class VictimUnit(msgspec.Struct, frozen=True):
+    """Candidates that stop together or not at all: one, or all but the spare members of a gang.
+
+    `ends` is the gang that ends with them.
+    """
+
+    victims: tuple[Evictable, ...]
+    ends: tuple[str, str, str] | None = None
+
+    @property
+    def rank(self) -> tuple[Loss, str]:
+        """What is lost, to be compared with other units."""
+        return max((it.loss, it.uid) for it in self.victims)
+
+
+class GangDemand(msgspec.Struct, frozen=True):
+    """What else a search for one member of a gang has to know: how many start together, on which
+    rows, and what stops for those before it.
+    """
+
+    count: int
+    among: Bools | None
+    stopped: tuple[Evictable, ...]
 
 
 class VictimSearch:
@@ -72,9 +100,11 @@ class VictimSearch:
         salt: int,
         now: Instant,
         has_place: HasPlace,
+        gang: GangDemand | None = None,
     ) -> None:
         self._view, self._equivalence, self._salt = view, equivalence, salt
         self._has_place = has_place
+        self._among = gang.among if gang is not None else None
         self._displaced = replica.status.displaced
         at = self._displaced.at if self._displaced is not None else None
         self._ago_ms = max(0, now.wall_ms - wall_ms(at)) if at is not None else 0
@@ -86,18 +116,26 @@ class VictimSearch:
             work.replica.spec.priority,
             view.capacity_class(work.priority_class),
             cohort,
-            work.demand.amounts,
+            times(work.demand.amounts, gang.count if gang is not None else 1),
         )
         is_counting = usage is not None and usage.is_counting
         self._ledger = usage.ledger(work.namespace) if is_counting and usage else QuotaLedger()
+        for it in gang.stopped if gang is not None else ():
+            if it.of is CapacityClass.HARD:
+                self._ledger = less_hard(self._ledger, it.tenant, it.held.charge)
         self._borrowers = usage.borrowers(work.namespace) if is_counting and usage else []
 
     def best(self, report: PlacementReport) -> Preempt | None:
         """The place where making room costs least, if there is one."""
+        room = self.least()
+        return self._preempt(room, report) if room is not None else None
+
+    def least(self) -> Room | None:
+        """What has to stop where making room costs least."""
         found = [room for row in self._rows() if (room := self._room_at(row)) is not None]
         for room in sorted(found, key=lambda it: it.cost):
             if self._is_proven(room):
-                return self._preempt(room, report)
+                return room
         return None
 
     def explained(self, report: PlacementReport) -> PlacementReport:
@@ -109,7 +147,7 @@ class VictimSearch:
         if site is None:
             return report
         there = sorted(self._view.fleet.evictables.on(site.row), key=lambda it: (it.loss, it.uid))
-        if not self._least_by_sums(site.row, there):
+        if not self._least_by_sums(site.row, [VictimUnit((it,)) for it in there]):
             return report
         refusals = (self._refusal(it) for it in there)
         why = next((it.message for it in refusals if it is not None), "")
@@ -127,6 +165,8 @@ class VictimSearch:
         may = verdicts.takes_work(columns) & (verdicts.code[columns.all] != 0)
         if self._equivalence.topology_rules is not None:
             may &= self._equivalence.topology_rules.codes(view, verdicts) == 0
+        if self._among is not None:
+            may &= self._among
         rows = np.flatnonzero(may)
         if not len(rows):
             return []
@@ -166,31 +206,59 @@ class VictimSearch:
 
     # One node ------------------------------------------------------------------------------------
 
-    def _room_at(self, row: int) -> _Room | None:
+    def _room_at(self, row: int) -> Room | None:
         """What would have to stop on one node."""
         site, evictables = self._view.fleet.at(row), self._view.fleet.evictables
         if site.node is None or site.shunned is not None:
             return None
-        legal = [it for it in evictables.on(row) if self._is_legal(it)]
+        units = self._units([it for it in evictables.on(row) if self._is_legal(it)])
         # The most valuable first: it is kept if the rest suffices.
-        legal.sort(key=lambda it: (it.loss, it.uid), reverse=True)
+        units.sort(key=lambda it: it.rank, reverse=True)
         demand = self._equivalence.work.demand
         if demand.devices or demand.ports:
-            victims = self._least_by_claim(site, legal)
+            victims = self._least_by_claim(site, units)
         else:
-            victims = self._least_by_sums(row, legal)
-        if not victims or len(victims) > VICTIMS_MAX or not self._are_legal(victims):
+            victims = self._least_by_sums(row, units)
+        # The commit judges them in this order.
+        victims.sort(key=lambda it: (it.loss, it.uid))
+        extent = extent_of([row], victims, self._preemptor.tenant)
+        if extent_refusal(extent) is not None or not self._are_legal(victims):
             return None
         held = claim(site.without(it.uid for it in victims), demand)
-        return None if isinstance(held, Refusal) else _Room(site, held, tuple(victims))
+        return None if isinstance(held, Refusal) else Room(site, held, tuple(victims))
 
     def _is_legal(self, it: Evictable) -> bool:
-        if it.gang[2]:
-            # Stopping a member ends its gang: only a gang that is here alone is kept whole.
-            members = self._view.fleet.evictables.gang(it)
-            if any(member.row != it.row for member in members):
-                return False
         return self._refusal(it) is None
+
+    def _units(self, legal: list[Evictable]) -> list[VictimUnit]:
+        """What may stop on one node: single candidates, spare members of gangs, and gangs as a
+        whole with their members elsewhere.
+        """
+        units, gangs = [], dict[tuple[str, str, str], list[Evictable]]()
+        for it in legal:
+            if it.gang[2]:
+                gangs.setdefault(it.gang, []).append(it)
+            else:
+                units.append(VictimUnit((it,)))
+        for key, here in gangs.items():
+            units += self._units_of_gang(key, sorted(here, key=lambda it: (it.loss, it.uid)))
+        return units
+
+    def _units_of_gang(
+        self, key: tuple[str, str, str], here: list[Evictable]
+    ) -> Iterable[VictimUnit]:
+        gang = running_gang(self._view, key)
+        if gang is None:
+            return
+        spare = len(here) if gang.spare is None else gang.spare
+        for it in here[:spare]:
+            yield VictimUnit((_alone(it),))
+        if here[spare:]:
+            row, members = here[0].row, self._view.fleet.evictables.gang(here[0])
+            others = [it for it in members if it.row != row]
+            found = {it.uid for it in (*here, *others)}
+            if gang.placed <= found and all(self._is_legal(it) for it in others):
+                yield VictimUnit((*here[spare:], *others), ends=key)
 
     def _refusal(self, it: Evictable) -> Refusal | None:
         """Why this one may not be stopped, by the rule of the commit."""
@@ -203,7 +271,7 @@ class VictimSearch:
     def _are_legal(self, victims: list[Evictable]) -> bool:
         """Whether each is legal once those before it are gone: a borrower gives back its share."""
         ledger = self._ledger
-        for it in sorted(victims, key=lambda it: (it.loss, it.uid)):
+        for it in victims:
             if it.of is not CapacityClass.HARD:
                 continue
             victim = it.contender(self._preemptor.cohort)
@@ -212,50 +280,49 @@ class VictimSearch:
             ledger = less_hard(ledger, it.tenant, it.held.charge)
         return True
 
-    def _least_by_sums(self, row: int, legal: list[Evictable]) -> list[Evictable]:
+    def _least_by_sums(self, row: int, units: list[VictimUnit]) -> list[Evictable]:
         """The victims that are needed, where only sums matter."""
         columns = self._view.columns
-        wanted = self._equivalence.work.units
-        sums = {it.uid: sums_of(it.held) for it in legal}
+        here = [it for unit in units for it in unit.victims if it.row == row]
+        sums = {it.uid: sums_of(it.held) for it in here}
         spare: dict[str, int] = {}
-        for number, units in wanted:
+        for number, wanted in self._equivalence.work.units:
             resource = columns.resources.values[number]
             gone = sum(held.get(resource, 0) for held in sums.values())
-            spare[resource] = int(columns.free[number, row]) + gone - units
-        if any(units < 0 for units in spare.values()):
+            spare[resource] = int(columns.free[number, row]) + gone - wanted
+        if any(left < 0 for left in spare.values()):
             return []
-        victims: list[Evictable] = []
-        for group in self._together(legal):
-            holds = {r: sum(sums[it.uid].get(r, 0) for it in group) for r in spare}
-            if all(units <= spare[resource] for resource, units in holds.items()):
-                for resource, units in holds.items():
-                    spare[resource] -= units
-            else:
-                victims += group
-        return victims
 
-    def _least_by_claim(self, site: NodeState, legal: list[Evictable]) -> list[Evictable]:
+        def is_needed(victims: tuple[Evictable, ...]) -> bool:
+            held = [sums[it.uid] for it in victims if it.uid in sums]
+            holds = {r: sum(it.get(r, 0) for it in held) for r in spare}
+            if any(amount > spare[resource] for resource, amount in holds.items()):
+                return True
+            for resource, amount in holds.items():
+                spare[resource] -= amount
+            return False
+
+        return _needed(units, is_needed)
+
+    def _least_by_claim(self, site: NodeState, units: list[VictimUnit]) -> list[Evictable]:
         """The same where devices or ports matter, by the commit's own function."""
         demand = self._equivalence.work.demand
-        gone = {it.uid for it in legal}
+        gone = {it.uid for unit in units for it in unit.victims}
         if isinstance(claim(site.without(gone), demand), Refusal):
             return []
-        for group in self._together(legal):
-            fewer = gone - {it.uid for it in group}
-            if not isinstance(claim(site.without(fewer), demand), Refusal):
-                gone = fewer
-        return [it for it in legal if it.uid in gone]
 
-    def _together(self, legal: list[Evictable]) -> list[list[Evictable]]:
-        """The candidates in their order, with the members of a gang as one."""
-        groups: dict[object, list[Evictable]] = {}
-        for it in legal:
-            groups.setdefault(it.gang if it.gang[2] else it.uid, []).append(it)
-        return list(groups.values())
+        def is_needed(victims: tuple[Evictable, ...]) -> bool:
+            fewer = gone - {it.uid for it in victims}
+            if isinstance(claim(site.without(fewer), demand), Refusal):
+                return True
+            gone.intersection_update(fewer)
+            return False
+
+        return _needed(units, is_needed)
 
     # The proof -----------------------------------------------------------------------------------
 
-    def _is_proven(self, room: _Room) -> bool:
+    def _is_proven(self, room: Room) -> bool:
         """Whether a decision on a snapshot without the victims would place the work there."""
         view, equivalence = self._view, self._equivalence
         replica = equivalence.work.replica
@@ -265,7 +332,7 @@ class VictimSearch:
         found = [view.get("replicas", *it.key) for it in room.victims]
         return self._has_place(view.without(*(it for it in found if it is not None)), replica)
 
-    def _preempt(self, room: _Room, report: PlacementReport) -> Preempt:
+    def _preempt(self, room: Room, report: PlacementReport) -> Preempt:
         view = self._view
         found = [view.get("replicas", *it.key) for it in room.victims]
         graces = [it.spec.template.grace_seconds for it in found if isinstance(it, Replica)]
@@ -280,6 +347,45 @@ class VictimSearch:
             view.age_ms,
             max(graces, default=0),
         )
+
+
+def _needed(
+    units: Iterable[VictimUnit], is_needed: Callable[[tuple[Evictable, ...]], bool]
+) -> list[Evictable]:
+    """The candidates of the units that are needed. With a gang that ends its spare members stop
+    too, and they come after it.
+    """
+    victims: list[Evictable] = []
+    ended: set[tuple[str, str, str]] = set()
+    for unit in units:
+        if unit.victims[0].gang in ended:
+            victims += unit.victims
+        elif is_needed(unit.victims):
+            victims += unit.victims
+            ended |= {unit.ends} if unit.ends is not None else set()
+    return victims
+
+
+def _alone(it: Evictable) -> Evictable:
+    """A spare member: its gang goes on without it."""
+    return msgspec.structs.replace(it, loss=msgspec.structs.replace(it.loss, in_gang=False))
+
+
+def extent_of(rows: Sequence[int], victims: Sequence[Evictable], tenant: str) -> Extent:
+    """How much a preemption of this tenant touches that promises a place on each of these rows."""
+    return Extent(
+        len(rows),
+        len({*rows} | {it.row for it in victims}),
+        len(victims),
+        len({it.workload_uid for it in victims}),
+        len({it.gang for it in victims if it.gang[2]}),
+        len({it.tenant for it in victims} | {tenant}),
+    )
+
+
+def times(amounts: Amounts, count: int) -> Amounts:
+    """The amounts of as many replicas."""
+    return {resource: units * count for resource, units in amounts.items()}
 
 
 def may_preempt(view: FleetSnapshot, equivalence: EquivalenceClass) -> bool:
