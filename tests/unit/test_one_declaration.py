@@ -31,9 +31,14 @@ KIND = '''"""Beacon: a light that a tenant keeps burning."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast.model.kind_declaration import PEOPLE, Kind, KindRules, Writers, text
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Object, Part
+
+if TYPE_CHECKING:
+    from holdfast.model.validation.findings import FieldPath
 
 
 class BeaconSpec(Part, frozen=True):
@@ -65,7 +70,7 @@ class Beacon(Object, frozen=True, kw_only=True, tag="Beacon"):
     status: BeaconStatus = BeaconStatus()
 
 
-def _wanted(obj, at):
+def _wanted(obj: Beacon, at: FieldPath) -> None:
     if obj.spec.colour == "dark":
         at["spec"]["colour"].wrong("dark", "must be a light")
 
@@ -111,8 +116,14 @@ CONTROLLER = '''"""controller:lamps: lights the beacons."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast.correct.controller import Controller, ReconcilePlan, key_of
 from holdfast.model.lifecycle import Actor
+from holdfast.model.requests import Term
+from holdfast.model.time import Instant
+from holdfast.observe.cache import Key, ObjectChange
+from holdfast.observe.snapshot import Snapshot
 
 
 class LampsController(Controller):
@@ -121,24 +132,26 @@ class LampsController(Controller):
     actor = Actor.LAMPS
     follows = ("workloads",)
 
-    def keys_of(self, change, view):
+    def keys_of(self, change: ObjectChange, view: Snapshot) -> Iterable[Key]:
         return (key_of(change.object),)
 
-    def all_keys(self, view):
+    def all_keys(self, view: Snapshot) -> Iterable[Key]:
         return (key_of(it) for it in view.all("workloads"))
 
-    def reconcile(self, view, key, term, now):
+    def reconcile(self, view: Snapshot, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         return ReconcilePlan()
 '''
 ROUTE = '''"""Whether the lamps burn."""
 
 from __future__ import annotations
 
+from aiohttp import web
+
 from holdfast.host.api.call import Call, Route, reply
 from holdfast.host.client.paths import GROUP
 
 
-async def show(call: Call):
+async def show(call: Call) -> web.StreamResponse:
     """Answer that they do."""
     call.demand_authenticated()
     return reply(200, b"{}")
@@ -178,6 +191,9 @@ ADDED: dict[str, tuple[Edit, ...]] = {
     "request": (
         Edit("model/requests.py", REQUEST, "class RegisterNode("),
         Edit("model/requests.py", "    | ReportLight\n", "    | RegisterNode\n"),
+        Edit(
+            "model/requests.py", "            | ReportLight()\n", "            | RegisterNode()\n"
+        ),
         Edit(
             "commit/lifecycle/progress_reports.py",
             "from holdfast.model.requests import ReportLight\n",
@@ -284,24 +300,80 @@ def test_one_more_takes_no_more_files_than_the_checklist_says(what: str) -> None
     assert len({edit.path for edit in ADDED[what]}) == FILES[what]
 
 
-def test_what_is_derived_has_what_was_declared(tmp_path: Path) -> None:
-    """One of each at once, in a copy of the product."""
-    copy = tmp_path / "holdfast"
-    shutil.copytree(ROOT / "src/holdfast", copy, ignore=shutil.ignore_patterns("holdfast-shim"))
-    for edit in (edit for edits in ADDED.values() for edit in edits):
-        file = copy / edit.path
+class Copy:
+    """A copy of the product, to which things are added and taken from again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.package = folder, folder / "holdfast"
+        unwanted = shutil.ignore_patterns("holdfast-shim", "__pycache__")
+        shutil.copytree(ROOT / "src/holdfast", self.package, ignore=unwanted)
+
+    def files(self) -> dict[str, str]:
+        """The text of each file, by its path."""
+        return {
+            str(it.relative_to(self.package)): it.read_text() for it in self.package.rglob("*.py")
+        }
+
+    def add(self, edit: Edit) -> None:
+        file = self.package / edit.path
         if not edit.before:
             assert not file.exists()
             file.write_text(edit.text)
-            continue
+            return
         old = file.read_text()
         assert edit.before in old, edit
         file.write_text(old.replace(edit.before, edit.text + edit.before, 1))
-    said = subprocess.run(
-        [sys.executable, "-c", "\n".join(FOUND.values())],
-        env={"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+    def remove(self, edit: Edit) -> None:
+        """By its own text alone, as a person would."""
+        file = self.package / edit.path
+        if not edit.before:
+            file.unlink()
+            return
+        assert edit.text in file.read_text(), edit
+        file.write_text(file.read_text().replace(edit.text, "", 1))
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self.folder,
+            env={"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def types(self) -> str:
+        """What mypy says of the whole."""
+        settings = f"--config-file={ROOT / 'pyproject.toml'}"
+        return self.run("-m", "mypy", settings, "-p", "holdfast").stdout
+
+
+EDITS = [edit for edits in ADDED.values() for edit in edits]
+
+
+def test_what_is_derived_has_what_was_declared(tmp_path: Path) -> None:
+    """One of each at once, in a copy of the product; then none of them is left."""
+    copy = Copy(tmp_path)
+    before = copy.files()
+    for edit in EDITS:
+        copy.add(edit)
+    said = copy.run("-c", "\n".join(FOUND.values()))
     assert said.returncode == 0, said.stderr
+    for edit in reversed(EDITS):
+        copy.remove(edit)
+    assert copy.files() == before
+
+
+@pytest.mark.long
+def test_mypy_finds_the_step_that_is_forgotten(tmp_path: Path) -> None:
+    """With all steps nothing is wrong; without the one of a request's term its place is named."""
+    copy = Copy(tmp_path)
+    for edit in EDITS:
+        copy.add(edit)
+    assert copy.types().startswith("Success")
+    [term] = [edit for edit in EDITS if "ReportLight()" in edit.text]
+    copy.remove(term)
+    said = copy.types()
+    assert "requests.py" in said
+    assert '"assert_never" has incompatible type "ReportLight"' in said
