@@ -27,7 +27,8 @@ from holdfast.propose.feasibility.outcome import (
 )
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.fleet_snapshot import FleetSnapshot
-from holdfast.propose.gang.decide import decide_gang, record_in
+from holdfast.propose.gang.decide import decide_gang
+from holdfast.propose.gang.gang_records import record_in
 from holdfast.propose.proposals import decide_batch
 
 

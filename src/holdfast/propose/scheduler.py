@@ -51,7 +51,7 @@ from holdfast.propose.feasibility.outcome import (
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import Filter
 from holdfast.propose.fleet_snapshot import RULES, FleetSnapshot, limit_tenant, policy_in_force
-from holdfast.propose.gang.records import BY_GANG
+from holdfast.propose.gang.gang_records import BY_GANG
 from holdfast.propose.gang.rounds import GangRounds
 from holdfast.propose.gang.steps import TOGETHER_MAX
 from holdfast.propose.node_choice import salt_of

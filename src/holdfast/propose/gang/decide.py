@@ -42,12 +42,12 @@ from holdfast.propose.gang.domains import (
     numbers_of,
     room_by_row,
 )
+from holdfast.propose.gang.gang_records import members_of, record_in
 from holdfast.propose.gang.member_places import GangSearch, gang_places, places
-from holdfast.propose.gang.records import members_of, record_in
 from holdfast.propose.gang.steps import TOGETHER_MAX
 from holdfast.propose.gang.victims import gang_preemption
 from holdfast.propose.preemption.promises import (
-    Promise,
+    OpenPromise,
     bind_of_promise,
     fits_now,
     is_kept,
@@ -93,7 +93,7 @@ def _promised(
     view: FleetSnapshot,
     workload: Workload,
     record: Reservation | None,
-    promises: Sequence[Promise],
+    promises: Sequence[OpenPromise],
     needed: int,
     now: Instant,
     verdict_cache: VerdictCache,

@@ -68,7 +68,7 @@ def promise_of(view: FleetSnapshot, replica: Replica) -> tuple[Reservation, Clai
     return (found, claims[0]) if claims else None
 
 
-class Promise(msgspec.Struct, frozen=True):
+class OpenPromise(msgspec.Struct, frozen=True):
     """A place that the store shows as promised to a replica."""
 
     replica: Replica
@@ -76,13 +76,13 @@ class Promise(msgspec.Struct, frozen=True):
     at: Claim
 
 
-def promises_of(view: FleetSnapshot, replicas: Iterable[Replica]) -> list[Promise]:
+def promises_of(view: FleetSnapshot, replicas: Iterable[Replica]) -> list[OpenPromise]:
     """The open promises of these replicas that the store shows."""
     found = ((it, promise_of(view, it)) for it in replicas)
-    return [Promise(it, *promise) for it, promise in found if promise is not None]
+    return [OpenPromise(it, *promise) for it, promise in found if promise is not None]
 
 
-def fits_now(view: FleetSnapshot, promises: Iterable[Promise]) -> bool:
+def fits_now(view: FleetSnapshot, promises: Iterable[OpenPromise]) -> bool:
     """Whether the victims have left the promised places, so that all of them can be bound."""
     ledgers: dict[str, NodeLedger] = {}
     for it in promises:
@@ -101,7 +101,7 @@ def fits_now(view: FleetSnapshot, promises: Iterable[Promise]) -> bool:
 
 
 def is_kept(
-    view: FleetSnapshot, promise: Promise, equivalence: EquivalenceClass, now: Instant
+    view: FleetSnapshot, promise: OpenPromise, equivalence: EquivalenceClass, now: Instant
 ) -> bool:
     """Whether there is time left to use the promise, and its node takes work."""
     site = view.fleet.get(promise.at.node)
@@ -110,7 +110,7 @@ def is_kept(
     return takes and left_ms >= LEFT_MIN_MS
 
 
-def bind_of_promise(view: FleetSnapshot, promise: Promise) -> BindReplica:
+def bind_of_promise(view: FleetSnapshot, promise: OpenPromise) -> BindReplica:
     """The bind that turns a promise into a binding."""
     at, site = promise.at, view.fleet.get(promise.at.node)
     return BindReplica(
@@ -143,7 +143,7 @@ def resumed(
     return promised(view, promises, is_over=is_over)
 
 
-def promised(view: FleetSnapshot, promises: Sequence[Promise], *, is_over: bool) -> Preempt:
+def promised(view: FleetSnapshot, promises: Sequence[OpenPromise], *, is_over: bool) -> Preempt:
     """The decision to wait for promises that the store shows, or to give them back."""
     places = [_place_of(view, it) for it in promises]
     first = places[0]
@@ -161,7 +161,7 @@ def promised(view: FleetSnapshot, promises: Sequence[Promise], *, is_over: bool)
     )
 
 
-def _place_of(view: FleetSnapshot, promise: Promise) -> MemberPlace:
+def _place_of(view: FleetSnapshot, promise: OpenPromise) -> MemberPlace:
     at, site = promise.at, view.fleet.get(promise.at.node)
     uid = site.uid if site is not None else ""
     return MemberPlace(promise.replica, at.node, uid, Allocation(at.charge, at.devices, at.ports))

@@ -41,7 +41,7 @@ from holdfast.propose.feasibility.node_state import NodeState
 from holdfast.propose.feasibility.outcome import PlacementReport, Preempt
 from holdfast.propose.filters.free_resources import resource_codes
 from holdfast.propose.fleet_snapshot import FleetSnapshot
-from holdfast.propose.gang.records import running_gang
+from holdfast.propose.gang.gang_records import running_gang
 from holdfast.propose.node_choice import ranks
 from holdfast.propose.preemption.evictables import Evictable
 
