@@ -1,6 +1,7 @@
-"""Wheels of earlier versions are kept: each installs and serves, and this version reads its store.
+"""Wheels of earlier versions are kept: each installs and serves, this version reads its store, and
+the parts of a plane of both work together.
 
-tests/data/wheels holds them, and its README says from which commit each was built.
+tests/data/wheels holds them, and its README says what each is.
 """
 
 from __future__ import annotations
@@ -11,16 +12,24 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from holdfast import __version__
+from holdfast.model.heartbeat import server_scope
 from holdfast.model.kinds.access import Role
+from holdfast.model.kinds.lease import Lease, lease_name
+from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.plane_format import is_older
 from tests.live.plane_process import PlaneProcess, workload
+from tests.live.whole_plane import LONG_FENCE, WholePlane
 
 FOLDER = Path(__file__).parents[1] / "data" / "wheels"
 KEPT = sorted(FOLDER.glob("*.whl"))
@@ -80,15 +89,27 @@ def look(python: Path) -> list[str]:
     return said.stdout.decode().split()
 
 
+@pytest.fixture(scope="module")
+def interpreters(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """The interpreter of an environment with a wheel, which the tests of this module share."""
+    return cache(lambda wheel: installed(wheel, tmp_path_factory.mktemp("wheel") / "env"))
+
+
+Interpreters = Callable[[Path], Path]
+
+
 @pytest.mark.slow
 @each_wheel
-def test_this_version_opens_the_store_of_a_kept_one(wheel: Path, tmp_path: Path) -> None:
+def test_this_version_opens_the_store_of_a_kept_one(
+    wheel: Path, interpreters: Interpreters, tmp_path: Path
+) -> None:
     """What the kept version wrote is read field by field, and can be changed."""
-    python = installed(wheel, tmp_path / "env")
+    python = interpreters(wheel)
     version, package, shim = look(python)
     assert version == wheel.name.split("-")[1]
-    assert Path(package).is_relative_to(tmp_path)
-    assert Path(shim).is_relative_to(tmp_path / "env")
+    assert is_older(version, __version__)
+    assert Path(package).is_relative_to(python.parents[1])
+    assert Path(shim).is_relative_to(python.parents[1])
     written: list[Object] = [
         Tenant(ObjectMeta(name="acme")),
         Secret(ObjectMeta(name="key", namespace="acme"), data={"a": "Yg=="}),
@@ -111,5 +132,43 @@ def test_this_version_opens_the_store_of_a_kept_one(wheel: Path, tmp_path: Path)
             await client.scale(Workload, "web", "default", 5)
             assert (await client.get(Workload, "web", "default")).spec.replicas == 5
         await now.stop()
+
+    asyncio.run(story())
+
+
+CLIENTS = ("scheduler", "controllers", "n1")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@each_wheel
+@pytest.mark.parametrize("kept", [("server-1",), CLIENTS], ids=["server", "clients"])
+def test_parts_of_a_kept_version_work_beside_parts_of_this_one(
+    wheel: Path, kept: tuple[str, ...], interpreters: Interpreters, tmp_path: Path
+) -> None:
+    """The kept server with today's scheduler, controllers and agent, and the reverse.
+
+    Work starts, answers, and is scaled up and down.
+    """
+    # Its own children must not find the tree of today either.
+    program = ("env", "-u", "PYTHONPATH", str(interpreters(wheel)), "-m", "holdfast.host")
+
+    async def story() -> None:
+        plane = WholePlane(tmp_path, ("n1",), fence=LONG_FENCE, agent=("--capacity", "cpu=2"))
+        for name in kept:
+            plane.parts[name].program = program
+        async with plane:
+            version = wheel.name.split("-")[1]
+            (node,) = (await plane.client.list(Node)).objects
+            assert node.status.agent_version == (version if "n1" in kept else __version__)
+            lease = await plane.client.get(Lease, lease_name(server_scope("server-1")))
+            assert lease.spec.version == (version if "server-1" in kept else __version__)
+            await plane.apply(1)
+            (web,) = await plane.ready(1)
+            await plane.scale(2)
+            assert len(await plane.ready(2)) == 2
+            await plane.scale(1)
+            (same,) = await plane.ready(1)
+            assert same.status.process.id == web.status.process.id
 
     asyncio.run(story())
