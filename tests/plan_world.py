@@ -32,7 +32,7 @@ from holdfast.model.requests import (
     Target,
     Term,
 )
-from holdfast.observe.operation_plan import AwaitReleased, OperationPlan, PlanStep
+from holdfast.observe.operation_plan import AwaitProgress, AwaitShown, OperationPlan, PlanStep
 from holdfast.observe.retry import RetryPolicy
 from holdfast.observe.snapshot import ObjectTable, Snapshot
 from tests.plane import template
@@ -111,6 +111,12 @@ def binds_of(*names: str) -> Callable[[Snapshot], Sequence[Request]]:
     return requests
 
 
+def _released(snapshot: Snapshot) -> AwaitProgress:
+    victim = snapshot.get("replicas", "acme", "victim")
+    is_over = victim is None or victim.status.state is State.RELEASED
+    return AwaitProgress.MET if is_over else AwaitProgress.NOT_YET
+
+
 def preemption() -> list[PlanStep]:
     def stop(snapshot: Snapshot) -> Sequence[Request]:
         winner, victim = (snapshot.get("replicas", "acme", it) for it in ("winner", "victim"))
@@ -120,8 +126,8 @@ def preemption() -> list[PlanStep]:
         operation = named(winner, "preempt")
         return [StopAndReserve(it, "n", "uid-n", (target(victim),), TERM, AT, operation=operation)]
 
-    victim = Target("acme", "victim", "uid-victim", 0)
-    bind = PlanStep("bind", binds_of("winner"), (AwaitReleased(victim),))
+    released = AwaitShown("that the victim is released", _released)
+    bind = PlanStep("bind", binds_of("winner"), (released,))
     return [PlanStep("stop", stop), bind]
 
 

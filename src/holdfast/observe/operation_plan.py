@@ -27,13 +27,11 @@ from typing import Any
 import msgspec
 
 from holdfast.model.errors import invariant
-from holdfast.model.kinds.replica import Replica
-from holdfast.model.lifecycle import STAGES, Stage, State
 from holdfast.model.machine import Question, Reply, Rng
 from holdfast.model.operation_evidence import settling_read
 from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Refusal
-from holdfast.model.requests import Accepted, Request, Target
+from holdfast.model.requests import Accepted, Request
 from holdfast.observe.operation import (
     Expected,
     Finish,
@@ -48,7 +46,6 @@ from holdfast.observe.snapshot import Snapshot
 
 # A step of a gang has a request for each of its members.
 REQUESTS_PER_STEP_MAX = 1_024
-_OVER = (State.STOPPING, State.FAILED, State.SUCCEEDED, State.RELEASED)
 
 
 class AwaitProgress(Enum):
@@ -60,60 +57,11 @@ class AwaitProgress(Enum):
     IMPOSSIBLE = auto()
 
 
-class AwaitReleased(msgspec.Struct, frozen=True, gc=False):
-    """Nothing of this replica runs any more, by the proof that the commit has recorded."""
-
-    target: Target
-
-
-class AwaitReady(msgspec.Struct, frozen=True, gc=False):
-    """This replica is ready."""
-
-    target: Target
-
-
 class AwaitShown(msgspec.Struct, frozen=True, gc=False):
     """A snapshot shows what this function looks for, named by `what`."""
 
     what: str
     progress: Callable[[Any], AwaitProgress]
-
-
-AwaitedEvidence = AwaitReleased | AwaitReady | AwaitShown
-
-
-def progress_of(awaited: AwaitedEvidence, snapshot: Snapshot) -> AwaitProgress:
-    """How far a snapshot shows it.
-
-    A plan that awaits a replica has seen it before, and no snapshot goes back: a replica that is
-    missing is deleted, which the commit allows only after its release.
-    """
-    if isinstance(awaited, AwaitShown):
-        return awaited.progress(snapshot)
-    target = awaited.target
-    found = snapshot.get("replicas", target.namespace, target.name)
-    is_there = isinstance(found, Replica) and found.metadata.uid == target.uid
-    state = found.status.state if is_there else State.RELEASED
-    match awaited:
-        case AwaitReleased():
-            return AwaitProgress.MET if state is State.RELEASED else AwaitProgress.NOT_YET
-        case AwaitReady():
-            if state in _OVER:
-                return AwaitProgress.IMPOSSIBLE
-            is_ready = STAGES.index(found.status.stage) >= STAGES.index(Stage.READY)
-            return (
-                AwaitProgress.MET if state is State.RUNNING and is_ready else AwaitProgress.NOT_YET
-            )
-
-
-def _named(awaited: AwaitedEvidence) -> str:
-    match awaited:
-        case AwaitReleased(target=target):
-            return f"that {target.namespace}/{target.name} is released"
-        case AwaitReady(target=target):
-            return f"that {target.namespace}/{target.name} is ready"
-        case AwaitShown(what=what):
-            return what
 
 
 class PlanStep(msgspec.Struct, frozen=True):
@@ -126,7 +74,7 @@ class PlanStep(msgspec.Struct, frozen=True):
 
     name: str
     requests: Callable[[Any], Sequence[Request]]
-    awaits: tuple[AwaitedEvidence, ...] = ()
+    awaits: tuple[AwaitShown, ...] = ()
 
 
 class PlanDone(msgspec.Struct, frozen=True, gc=False):
@@ -244,14 +192,12 @@ class OperationPlan:
         if snapshot.is_too_old:
             waits = "the snapshot is too old to decide on"
         for awaited in () if waits else step.awaits:
-            match progress_of(awaited, snapshot):
+            match awaited.progress(snapshot):
                 case AwaitProgress.IMPOSSIBLE:
-                    self.end = PlanGivenUp(
-                        step.name, f"{_named(awaited)} cannot come true any more"
-                    )
+                    self.end = PlanGivenUp(step.name, f"{awaited.what} cannot come true any more")
                     return False
                 case AwaitProgress.NOT_YET:
-                    waits = waits or f"{_named(awaited)} is not true yet"
+                    waits = waits or f"{awaited.what} is not true yet"
         if waits and now_ms >= self._deadline_ms:
             self.end = PlanGivenUp(step.name, f"the deadline has passed, and {waits}")
         return not waits and self.end is None

@@ -43,7 +43,6 @@ from holdfast.model.requests import Request
 from holdfast.model.time import Instant
 from holdfast.observe.cache import ObjectChange
 from holdfast.observe.operation_plan import (
-    AwaitShown,
     OperationPlan,
     PlanDone,
     PlanGivenUp,
@@ -405,10 +404,4 @@ def _reason_of(error: Refusal | HoldfastError | None) -> str:
 
 def _watched(plan: PlacementPlan) -> list[tuple[str, str, str]]:
     mine = [("replicas", it.namespace, it.name) for it in plan.replicas]
-    awaited = [
-        ("replicas", each.target.namespace, each.target.name)
-        for step in plan.steps
-        for each in step.awaits
-        if not isinstance(each, AwaitShown)
-    ]
-    return [*mine, *awaited, *plan.objects]
+    return [*mine, *plan.objects]

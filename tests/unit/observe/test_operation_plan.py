@@ -7,20 +7,16 @@ import random
 import msgspec
 import pytest
 
-from holdfast.model.kinds.replica import ReplicaStatus
-from holdfast.model.lifecycle import Stage, State
-from holdfast.model.requests import Bind, Reserve, StopAndReserve, Target
+from holdfast.model.lifecycle import State
+from holdfast.model.requests import Bind, Reserve, StopAndReserve
 from holdfast.observe.operation_plan import (
     AwaitProgress,
-    AwaitReady,
-    AwaitReleased,
+    AwaitShown,
     OperationPlan,
     PlanDone,
     PlanGivenUp,
     PlanStep,
-    progress_of,
 )
-from holdfast.observe.snapshot import ObjectTable, Snapshot
 from tests.plan_world import GANG, POLICY, PREEMPTION, World, binds_of
 
 
@@ -150,44 +146,13 @@ def test_no_step_is_made_from_a_snapshot_that_is_too_old() -> None:
     assert len(plan.due(world.snapshot, 1)) == 3
 
 
-@pytest.mark.parametrize(
-    "state, stage, released, ready",
-    [
-        (State.PENDING, Stage.ADMITTED, AwaitProgress.NOT_YET, AwaitProgress.NOT_YET),
-        (State.RUNNING, Stage.STARTING, AwaitProgress.NOT_YET, AwaitProgress.NOT_YET),
-        (State.RUNNING, Stage.READY, AwaitProgress.NOT_YET, AwaitProgress.MET),
-        (State.RUNNING, Stage.SERVING, AwaitProgress.NOT_YET, AwaitProgress.MET),
-        (State.UNKNOWN, Stage.READY, AwaitProgress.NOT_YET, AwaitProgress.NOT_YET),
-        (State.STOPPING, Stage.READY, AwaitProgress.NOT_YET, AwaitProgress.IMPOSSIBLE),
-        (State.FAILED, Stage.READY, AwaitProgress.NOT_YET, AwaitProgress.IMPOSSIBLE),
-        (State.RELEASED, Stage.READY, AwaitProgress.MET, AwaitProgress.IMPOSSIBLE),
-        (None, None, AwaitProgress.MET, AwaitProgress.IMPOSSIBLE),
-    ],
-)
-def test_what_a_snapshot_shows_of_what_is_awaited(
-    state: State | None, stage: Stage, released: AwaitProgress, ready: AwaitProgress
-) -> None:
-    """A node out of contact may still run its work: that proves nothing. [C3, F6]"""
-    objects = []
-    if state is not None:
-        victim = World(*PREEMPTION).authority.objects["victim"]
-        status = ReplicaStatus(state=state, stage=stage)
-        objects.append(msgspec.structs.replace(victim, status=status))
-    snapshot = Snapshot(ObjectTable({"replicas": objects}), 9)
-    target = Target("acme", "victim", "uid-victim", 0)
-    assert progress_of(AwaitReleased(target), snapshot) is released
-    assert progress_of(AwaitReady(target), snapshot) is ready
-    another = Target("acme", "victim", "another", 0)
-    assert progress_of(AwaitReleased(another), snapshot) is AwaitProgress.MET
-
-
 def test_what_cannot_come_true_any_more_is_not_waited_for() -> None:
     """[E5]"""
     world = World(*PREEMPTION)
     world.authority.move("victim", State.FAILED)
     world.look((), whole=True)
-    target = Target("acme", "victim", "uid-victim", 0)
-    steps = [PlanStep("bind", binds_of("winner"), (AwaitReady(target),))]
+    ready = AwaitShown("that the victim is ready", lambda _snapshot: AwaitProgress.IMPOSSIBLE)
+    steps = [PlanStep("bind", binds_of("winner"), (ready,))]
     plan = OperationPlan(steps, POLICY, random.Random(1), deadline_ms=5_000)
     assert plan.due(world.snapshot, 0) == []
     assert isinstance(plan.end, PlanGivenUp)
