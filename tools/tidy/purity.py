@@ -96,6 +96,25 @@ BUILTINS_REFUSED = {
 # Both differ from one process to the next, so a replayed seed would take another path.
 BUILTINS_UNSTABLE = frozenset({"hash", "id"})
 
+# What holds many things of one type.
+COLLECTIONS = frozenset(
+    {
+        "list",
+        "dict",
+        "set",
+        "frozenset",
+        "tuple",
+        "deque",
+        "defaultdict",
+        "Collection",
+        "Iterable",
+        "Iterator",
+        "Mapping",
+        "MutableMapping",
+        "Sequence",
+    }
+)
+
 # Files that may import what other pure ones may not, and why.
 IMPORTS_ALLOWED = {
     (
@@ -103,20 +122,50 @@ IMPORTS_ALLOWED = {
         "importlib",
     ): "it loads modules of its own room, which these rules have read",
 }
-DOCUMENT = "a list in a document, whose shape is known at run time only"
+DOCUMENT = "a part of a document, whose shape is known at run time only"
 NAMED_KIND = "objects of the kind that the caller names at run time"
-# Where a list may hold anything, or a field may be read by its name, and why. Elsewhere both hide
-# from mypy which stimuli, effects, requests and objects meet.
+RECORDS = "records of all kinds, by their keys"
+FIELDS = "fields of one struct that a list names, to compare or to copy all of them"
+HOLDINGS = "the key of an allocation names the map of its node that has it"
+COLUMNS = "arrays and maps of one class that a list names, to treat all of them alike"
+# Where a collection may hold anything, or a field may be read by its name, and why. Elsewhere both
+# hide from mypy which stimuli, effects, requests and objects meet.
 UNTYPED_ALLOWED = {
     "src/holdfast/commit/apply/diff.py": DOCUMENT,
+    "src/holdfast/commit/apply/field_sets.py": DOCUMENT,
     "src/holdfast/commit/apply/merge.py": DOCUMENT,
     "src/holdfast/commit/apply/patch.py": DOCUMENT,
+    "src/holdfast/commit/apply/patch_requests.py": DOCUMENT,
     "src/holdfast/commit/apply/server_side.py": DOCUMENT,
+    "src/holdfast/commit/apply/shapes.py": DOCUMENT,
+    "src/holdfast/model/access/admission_rules.py": DOCUMENT,
+    "src/holdfast/model/encoding/json_guard.py": DOCUMENT,
+    "src/holdfast/model/encoding/schema.py": DOCUMENT,
+    "src/holdfast/model/encoding/struct_checks.py": DOCUMENT,
     "src/holdfast/model/encoding/unknown_fields.py": DOCUMENT,
     "src/holdfast/commit/ledgers/ledger_sums.py": NAMED_KIND,
-    "src/holdfast/model/meta.py": "the one place that knows which kinds have a spec and a status",
+    "src/holdfast/model/selection/field_selector.py": NAMED_KIND,
     "src/holdfast/observe/cache.py": NAMED_KIND,
+    "src/holdfast/observe/partial_decode.py": NAMED_KIND,
     "src/holdfast/observe/snapshot.py": NAMED_KIND,
+    "src/holdfast/commit/draft.py": RECORDS,
+    "src/holdfast/commit/objects/audit_entries.py": f"{RECORDS}; and the reasons of all requests",
+    "src/holdfast/commit/ledgers/recount.py": FIELDS,
+    "src/holdfast/commit/lifecycle/node_requests.py": FIELDS,
+    "src/holdfast/commit/objects/field_writers.py": FIELDS,
+    "src/holdfast/commit/objects/object_writes.py": FIELDS,
+    "src/holdfast/explain/on_node.py": FIELDS,
+    "src/holdfast/model/fence.py": FIELDS,
+    "src/holdfast/model/validation/metadata.py": FIELDS,
+    "src/holdfast/model/weights.py": FIELDS,
+    "src/holdfast/observe/feature_columns.py": COLUMNS,
+    "src/holdfast/observe/node_columns.py": COLUMNS,
+    "src/holdfast/explain/capacity.py": HOLDINGS,
+    "src/holdfast/propose/feasibility/fleet.py": HOLDINGS,
+    "src/holdfast/commit/objects/request_form.py": "a rule of form is about the name of a field",
+    "src/holdfast/correct/all_controllers.py": "the class of a controller follows from its actor",
+    "src/holdfast/model/meta.py": "the one place that knows which kinds have a spec and a status",
+    "src/holdfast/propose/decision_rounds.py": "servers keep what only a scheduler can decode",
 }
 
 
@@ -211,12 +260,16 @@ def _catches_bugs(source: Source, node: ast.AST, meaning: dict[str, str]) -> Ite
 
 
 def _untyped(source: Source, node: ast.AST) -> Iterator[Finding]:
-    """Lists of anything, and fields that are read by a literal name."""
-    if isinstance(node, ast.Subscript) and ast.unparse(node) == "list[Any]":
-        yield source.finding(node, "untyped", "list[Any]: name the union of what it holds")
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        by_name = node.func.id == "getattr" and isinstance(node.args[1], ast.Constant)
-        if by_name:
+    """Collections of anything, and fields that are read by a name."""
+    match node:
+        case ast.Subscript(value=ast.Name(id=name), slice=inner) if name in COLLECTIONS:
+            parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            # Of a tuple with places of their own, each place has a type.
+            is_mixed = name == "tuple" and not isinstance(parts[-1], ast.Constant)
+            if not is_mixed and any(isinstance(it, ast.Name) and it.id == "Any" for it in parts):
+                why = f"{ast.unparse(node)}: name the union of what it holds"
+                yield source.finding(node, "untyped", why)
+        case ast.Call(func=ast.Name(id="getattr")):
             yield source.finding(node, "untyped", "getattr by name: match on the types instead")
 
 

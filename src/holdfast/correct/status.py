@@ -20,6 +20,7 @@ operation id: every workload would fill up with ids of counts, and push out thos
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -268,6 +269,7 @@ def counted(
     job = tally(workload, mine) if workload.spec.type is WorkloadType.JOB else None
     # Only a released replica may wait for its next incarnation.
     waiting = _crashed(workload, mine, job) if len(there) < len(mine) else []
+    deadline, deadline_state = _deadline(workload)
     return Progress(
         desired=_stated(workload.spec) if desired is None else desired,
         admitted=len(there),
@@ -285,18 +287,19 @@ def counted(
         pending_reasons=_reasons(there, len(waiting) + sum(map(_is_looping, there))),
         last_action=_last_action(mine) or before.last_action,
         last_error=_last_error(mine, waiting) or before.last_error,
-        **_deadline(workload),
+        deadline=deadline,
+        deadline_state=deadline_state,
     )
 
 
-def _deadline(workload: Workload) -> dict[str, Any]:
+def _deadline(workload: Workload) -> tuple[datetime | None, str]:
     """The deadline of a job, and whether it was met."""
     due_ms, over = deadline_ms(workload), finished_condition(workload)
     if due_ms is None or workload.spec.type is not WorkloadType.JOB:
         before = workload.status.progress
-        return {"deadline": before.deadline, "deadline_state": before.deadline_state}
+        return before.deadline, before.deadline_state
     state = "Running" if over is None else "Met" if over.type == COMPLETE else "Missed"
-    return {"deadline": timestamp(due_ms), "deadline_state": state}
+    return timestamp(due_ms), state
 
 
 def _crashed(workload: Workload, mine: list[Replica], job: JobTally | None) -> list[Replica]:

@@ -148,8 +148,7 @@ def _limits(replica: Replica, charge: Amounts) -> Amounts:
     """The most that a replica may use, as its node limits it."""
     of = replica.spec.template
     found = {
-        resource.value: demand(resource, getattr(of.limits, resource.value))
-        for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK)
+        resource.value: demand(resource, limit) for resource, limit in of.limits.amounts.items()
     }
     for resource in (Resource.MEMORY, Resource.DISK):
         # Without a limit, its node limits these to the request.

@@ -10,12 +10,12 @@ the code has changed since.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.replica import DeviceShare, Replica
+from holdfast.model.meta import Object
 from holdfast.model.observation_age import OBSERVATION_AGE_MAX_MS
 from holdfast.model.placement.fit import Allocation, demand_of
 from holdfast.model.refusal import Reason, Refusal
@@ -46,7 +46,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 def decide_again(
     decided: DecisionRound,
-    objects: Mapping[str, Iterable[Any]],
+    objects: Mapping[str, Iterable[Object]],
     earlier: Mapping[int, DecisionRound],
     *,
     filters: Sequence[Filter] = (),
@@ -82,7 +82,7 @@ def decide_again(
 class _Again:
     """The snapshot of one round, for the replay."""
 
-    def __init__(self, decided: DecisionRound, objects: Mapping[str, Iterable[Any]]) -> None:
+    def __init__(self, decided: DecisionRound, objects: Mapping[str, Iterable[Object]]) -> None:
         self._salt = decided.salt
         self._view = snapshot_of(
             objects,

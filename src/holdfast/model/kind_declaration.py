@@ -8,7 +8,7 @@ validated, how long they are kept and which are deleted with a tenant.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +80,7 @@ def moment(
     return Column(name, cell, description, priority=int(wide))
 
 
-def joined(table: dict[str, Any]) -> str:
+def joined(table: Mapping[str, object]) -> str:
     """A map in one cell."""
     return ",".join(f"{key}={value}" for key, value in table.items()) or "-"
 

@@ -8,7 +8,7 @@ so that `propose` answers for a fleet that is not there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 
@@ -19,6 +19,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.schedulerpolicy import PolicyStage, SchedulerPolicy
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota, Tenant
 from holdfast.model.ledger import Amounts, NodeGate
+from holdfast.model.meta import Object
 from holdfast.model.observation_age import OBSERVATION_AGE_MAX_MS
 from holdfast.model.placement.fit import Demand, demand_of
 from holdfast.model.refusal import Refusal
@@ -130,7 +131,7 @@ class FleetSnapshot(Snapshot, frozen=True, kw_only=True):
 
 
 def snapshot_of(
-    objects: Mapping[str, Iterable[Any]],
+    objects: Mapping[str, Iterable[Object]],
     revision: int = 0,
     age_ms: int = 0,
     age_max_ms: int = OBSERVATION_AGE_MAX_MS,

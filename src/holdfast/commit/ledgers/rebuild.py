@@ -151,14 +151,14 @@ def _quota(contents: StoreContents, cohort: str) -> QuotaLedger:
 
 
 def _use(held: list[CapacityHolding], gone: list[CapacityHolding]) -> TenantUse:
-    def of(field: str, name: str) -> Amounts:
-        return total(it.charge for it in held if getattr(it, field) == name)
+    def of_class(name: str) -> Amounts:
+        return total(it.charge for it in held if it.capacity_class == name)
 
     names = dict.fromkeys(it.priority_class for it in held if it.priority_class)
-    classes = {name: of("priority_class", name) for name in names}
+    classes = {name: total(it.charge for it in held if it.priority_class == name) for name in names}
     return TenantUse(
-        hard=of("capacity_class", "hard"),
-        reclaimable=of("capacity_class", "reclaimable"),
+        hard=of_class("hard"),
+        reclaimable=of_class("reclaimable"),
         classes={name: sums for name, sums in classes.items() if sums},
         leaving=total(it.charge for it in gone if it.capacity_class == "hard"),
     )

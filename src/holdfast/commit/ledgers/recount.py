@@ -8,7 +8,7 @@ revision, because the same transaction writes an object and every ledger that co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -213,11 +213,13 @@ def _use(use: TenantUse, of: CapacityClass) -> dict[str, int]:
 # Tenants -----------------------------------------------------------------------------------------
 
 
-def _charges(found: list[CapacityHolding], field: str) -> dict[str, dict[str, Amounts]]:
+def _charges(
+    found: list[CapacityHolding], of: Callable[[CapacityHolding], str]
+) -> dict[str, dict[str, Amounts]]:
     """The charges of each tenant, by one of the two kinds of class."""
     split: dict[str, dict[str, list[Amounts]]] = {}
     for holding in found:
-        name = getattr(holding, field)
+        name = of(holding)
         if name:
             split.setdefault(holding.tenant, {}).setdefault(name, []).append(holding.charge)
     return {
@@ -230,8 +232,9 @@ def _quotas(contents: StoreContents) -> Iterator[str]:
     quotas = {q.namespace: q for q in contents.of(Quota) if q.name == QUOTA_NAME}
     ledgers: dict[str, QuotaLedger] = contents.under(f"{keys.LEDGERS}quota/")
     found = tenant_holdings(contents)
-    charges, budgets = (_charges(found, it) for it in ("capacity_class", "priority_class"))
-    leaving = _charges(victim_holdings(contents, *TAKES_BACK), "capacity_class")
+    charges = _charges(found, lambda it: it.capacity_class)
+    budgets = _charges(found, lambda it: it.priority_class)
+    leaving = _charges(victim_holdings(contents, *TAKES_BACK), lambda it: it.capacity_class)
     listed: dict[str, list[str]] = {}
     for cohort, ledger in ledgers.items():
         for tenant in dict.fromkeys((*ledger.used, *ledger.limits)):

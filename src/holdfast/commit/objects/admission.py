@@ -33,7 +33,7 @@ from holdfast.model.errors import FieldError, Missing
 from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
-from holdfast.model.kinds.workload import Workload
+from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.ledger import limits_of
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Object, OwnerReference
@@ -216,9 +216,11 @@ def _asks_for_no_more(admission: Admission) -> bool:
     old, new = admission.old, admission.object
     if not isinstance(old, Workload) or not isinstance(new, Workload):
         return isinstance(old, Replica)
-    judged = ("type", "template", "job", "recovery", "autoscale")
-    same = all(getattr(old.spec, field) == getattr(new.spec, field) for field in judged)
-    return same and new.spec.replicas <= old.spec.replicas
+    return _judged(old.spec) == _judged(new.spec) and new.spec.replicas <= old.spec.replicas
+
+
+def _judged(spec: WorkloadSpec) -> tuple[object, ...]:
+    return spec.type, spec.template, spec.job, spec.recovery, spec.autoscale
 
 
 def _policy(draft: Draft, context: Context, admission: Admission) -> Refusal | None:

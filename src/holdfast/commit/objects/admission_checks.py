@@ -191,9 +191,8 @@ def _minimum_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal |
     tenant = draft.object(Tenant, "", obj.namespace)
     if tenant is None:
         return None
-    for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK):
+    for resource, stated in obj.spec.template.resources.amounts.items():
         least, whose = minimum_resource(context, tenant, resource)
-        stated = getattr(obj.spec.template.resources, resource.value)
         if demand(resource, stated) < demand(resource, least):
             field, rule = f"spec.template.resources.{resource.value}", f"must be at least {least}"
             return _no(field, str(stated), rule, whose, Reason.NOT_ALLOWED)

@@ -96,10 +96,10 @@ def minimum_resource(context: Context, tenant: Tenant, resource: Resource) -> tu
 def _ruled(
     own: Resources, plane: Resources, tenant: Tenant, resource: Resource
 ) -> tuple[Quantity, str]:
-    amount: Quantity = getattr(own, resource.value)
+    amount = own.amounts[resource]
     if demand(resource, amount):
         return amount, f"Tenant {tenant.name}"
-    return getattr(plane, resource.value), "the plane"
+    return plane.amounts[resource], "the plane"
 
 
 def set_aside(draft: Draft, context: Context, obj: Workload) -> tuple[Workload, tuple[str, ...]]:
@@ -111,11 +111,12 @@ def set_aside(draft: Draft, context: Context, obj: Workload) -> tuple[Workload, 
     if tenant is None:
         return obj, ()
     template, given, changes = obj.spec.template, {}, []
-    for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK):
-        if demand(resource, getattr(template.resources, resource.value)):
+    limits = template.limits.amounts
+    for resource, stated in template.resources.amounts.items():
+        if demand(resource, stated):
             continue
         amount, whose = _default_of(context, tenant, resource)
-        limit: Quantity = getattr(template.limits, resource.value)
+        limit = limits[resource]
         if 0 < demand(resource, limit) < demand(resource, amount):
             amount, whose = limit, f"spec.template.limits.{resource.value}"
         if demand(resource, amount):

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from holdfast.model.kinds.placement import Isolation, Placement
 from holdfast.model.meta import Count, Int, Part, Quantity, Seconds
+from holdfast.model.quantity import Resource
 
 # The key of a Secret with registry credentials, as in Kubernetes and podman.
 PULL_KEY = ".dockerconfigjson"
@@ -112,6 +113,11 @@ class Resources(Part, frozen=True):
     cpu: Quantity = 0
     memory: Quantity = 0
     disk: Quantity = 0
+
+    @property
+    def amounts(self) -> dict[Resource, Quantity]:
+        """Each amount by its resource, in the order in which they are judged."""
+        return {Resource.CPU: self.cpu, Resource.MEMORY: self.memory, Resource.DISK: self.disk}
 
 
 class DeviceRequest(Part, frozen=True):

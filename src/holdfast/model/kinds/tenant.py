@@ -306,10 +306,10 @@ class PriorityClass(Object, frozen=True, kw_only=True, tag="PriorityClass"):
     spec: PriorityClassSpec = PriorityClassSpec()
 
 
-def _fairness_figure(name: str) -> Callable[[Tenant], str]:
+def _fairness(of: Callable[[TenantFairness], str]) -> Callable[[Tenant], str]:
     def figure(tenant: Tenant) -> str:
         found = tenant.status.fairness
-        return getattr(found, name) if found is not None else "-"
+        return of(found) if found is not None else "-"
 
     return figure
 
@@ -376,11 +376,15 @@ TENANT_KIND = Kind(
     columns=(
         text("Phase", lambda o: o.status.phase.value, "Active or Terminating"),
         text("Residency", lambda o: o.spec.residency or "-", "where its data must stay"),
-        text("Share", _fairness_figure("share"), "the largest part of any resource that it holds"),
-        text("Entitlement", _fairness_figure("entitlement"), "what its part would be"),
-        text("Debt", _fairness_figure("debt"), "what it is owed; negative if it has more"),
+        text(
+            "Share",
+            _fairness(lambda it: it.share),
+            "the largest part of any resource that it holds",
+        ),
+        text("Entitlement", _fairness(lambda it: it.entitlement), "what its part would be"),
+        text("Debt", _fairness(lambda it: it.debt), "what it is owed; negative if it has more"),
         text("Regions", lambda o: ",".join(o.spec.regions) or "*", "which it may use", wide=True),
-        text("Remembered", _fairness_figure("remembered"), "its average share", wide=True),
+        text("Remembered", _fairness(lambda it: it.remembered), "its average share", wide=True),
         moment("Settle by", _settle_by, "when a debt is settled", wide=True),
     ),
     namespaced=False,

@@ -199,9 +199,13 @@ def token_update(old: Token, new: Token, at: FieldPath) -> None:
     if old.spec.revoked and not new.spec.revoked:
         at["spec"]["revoked"].wrong(False, "cannot be undone")
     if old.status.used_at is not None:
-        for field, name in (("used_at", "usedAt"), ("used_by", "usedBy"), ("key", "key")):
-            given = getattr(new.status, field)
-            if given != getattr(old.status, field):
+        before, after = old.status, new.status
+        for name, was, given in (
+            ("usedAt", before.used_at, after.used_at),
+            ("usedBy", before.used_by, after.used_by),
+            ("key", before.key, after.key),
+        ):
+            if given != was:
                 at["status"][name].wrong(given, "cannot be changed once the token was used")
     if old.spec.expires is not None and (
         new.spec.expires is None or new.spec.expires > old.spec.expires
@@ -221,8 +225,10 @@ def revocation(obj: Revocation, at: FieldPath) -> None:
 
 def revocation_update(old: Revocation, new: Revocation, at: FieldPath) -> None:
     """A revoked credential stays revoked. Its user needs a new one."""
-    for field in ("before", "expires"):
-        was, is_now = getattr(old.spec, field), getattr(new.spec, field)
+    for field, was, is_now in (
+        ("before", old.spec.before, new.spec.before),
+        ("expires", old.spec.expires, new.spec.expires),
+    ):
         if was is not None and (is_now is None or is_now < was):
             at["spec"][field].wrong(is_now, f"must not be earlier than {was.isoformat()}")
 

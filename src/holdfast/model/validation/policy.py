@@ -11,7 +11,6 @@ from holdfast.model.kinds.schedulerpolicy import (
     SchedulerPolicy,
     WorkIntent,
 )
-from holdfast.model.quantity import Resource
 from holdfast.model.validation import amounts, names, text
 from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.template import devices
@@ -78,8 +77,7 @@ def _weights(at: FieldPath, weights: dict[str, int]) -> None:
 
 
 def _demand(at: FieldPath, of: ExpectedDemand) -> None:
-    for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK):
-        amount = getattr(of.resources, resource.value)
+    for resource, amount in of.resources.amounts.items():
         amounts.read_demand(at["resources"][resource.value], resource, amount)
     if not of.devices:
         at["devices"].wrong(

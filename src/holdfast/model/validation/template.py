@@ -21,7 +21,6 @@ from holdfast.model.kinds.template import (
     Port,
     PreStop,
     Probe,
-    Resources,
     Runtime,
     SecretRef,
     TcpAction,
@@ -201,17 +200,13 @@ def _ports(at: FieldPath, ports: tuple[Port, ...]) -> None:
 
 
 def _resources(at: FieldPath, of: Template) -> None:
-    for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK):
-        wanted = _amount(at["resources"], of.resources, resource)
-        limit = _amount(at["limits"], of.limits, resource)
+    limits = of.limits.amounts
+    for resource, amount in of.resources.amounts.items():
+        name, most = resource.value, limits[resource]
+        wanted = amounts.read_demand(at["resources"][name], resource, amount)
+        limit = amounts.read_demand(at["limits"][name], resource, most)
         if wanted is not None and limit and limit < wanted:
-            at["limits"][resource.value].wrong(
-                getattr(of.limits, resource.value), "must not be less than the amount in resources"
-            )
-
-
-def _amount(at: FieldPath, of: Resources, resource: Resource) -> int | None:
-    return amounts.read_demand(at[resource.value], resource, getattr(of, resource.value))
+            at["limits"][name].wrong(most, "must not be less than the amount in resources")
 
 
 def devices(at: FieldPath, items: tuple[DeviceRequest, ...]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Tenant
-from holdfast.model.quantity import Resource
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.validation import amounts, names, text
 from holdfast.model.validation.findings import FieldPath
@@ -48,14 +47,13 @@ def tenant(obj: Tenant, at: FieldPath) -> None:
     if names.at_most(at["images"]["registries"], registries, REGISTRIES_MAX):
         for index, registry in enumerate(registries):
             text.token(at["images"]["registries"][index], registry, limit=512)
-    for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK):
+    minimum = obj.spec.minimum.amounts
+    for resource, given in obj.spec.defaults.amounts.items():
         of = resource.value
-        default = amounts.read_demand(at["defaults"][of], resource, getattr(obj.spec.defaults, of))
-        least = amounts.read_demand(at["minimum"][of], resource, getattr(obj.spec.minimum, of))
+        default = amounts.read_demand(at["defaults"][of], resource, given)
+        least = amounts.read_demand(at["minimum"][of], resource, minimum[resource])
         if default and least and default < least:
-            at["defaults"][of].wrong(
-                getattr(obj.spec.defaults, of), f"must not be less than spec.minimum.{of}"
-            )
+            at["defaults"][of].wrong(given, f"must not be less than spec.minimum.{of}")
 
 
 def priority_class(obj: PriorityClass, at: FieldPath) -> None:

@@ -89,9 +89,10 @@ class NodeState:
         gone = frozenset(owners)
         made = self.copy()
         made.changed()
-        for name in ("held", "leaving", "assumed"):
-            kept = {who: it for who, it in getattr(self, name).items() if who not in gone}
-            setattr(made, name, kept)
+        made.held, made.leaving, made.assumed = (
+            {who: it for who, it in table.items() if who not in gone}
+            for table in (self.held, self.leaving, self.assumed)
+        )
         return made.ledger
 
     def place(self, node: Node | None) -> None:

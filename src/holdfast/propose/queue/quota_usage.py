@@ -39,6 +39,7 @@ from holdfast.model.ledger import (
     subtract,
 )
 from holdfast.model.lifecycle import CHARGED, Cause
+from holdfast.model.meta import Object
 from holdfast.model.placement.fit import demand_of
 from holdfast.model.quantity import render
 from holdfast.model.refusal import Refusal
@@ -128,7 +129,7 @@ class QuotaUsage:
             self._leaving.clear()
         return self.is_counting and not was_counting
 
-    def recount(self, replicas: Iterable[Any], reservations: Iterable[Any]) -> None:
+    def recount(self, replicas: Iterable[Object], reservations: Iterable[Object]) -> None:
         """Count all of these."""
         for each in (*replicas, *reservations):
             self.notice(None, each)

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from enum import Enum, auto
 from itertools import islice
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -457,7 +457,10 @@ def _is_rotation(turn: int) -> bool:
     return (turn * _GOLDEN & _WHOLE) * ROTATION_EVERY < _WHOLE
 
 
-def _less(counts: dict[Any, int], key: Any) -> None:
+Counted = TypeVar("Counted")
+
+
+def _less(counts: dict[Counted, int], key: Counted) -> None:
     left = counts[key] - 1
     if left:
         counts[key] = left
