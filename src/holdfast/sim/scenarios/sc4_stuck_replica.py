@@ -258,8 +258,10 @@ def _has_evidence(log: RunLog) -> str:
         _, answer = _explanation(log, label)
         own = answer.signs[0]
         demand(own.revision > 0, f"{label}: the revision of the replica is missing")
-        aged = [it for it in answer.signs[1:] if it.age_ms is not None]
-        dated = [it for it in answer.signs[1:] if it.revision]
+        # Events belong to every answer, whatever it says.
+        signs = [it for it in answer.signs[1:] if not it.what.startswith("event ")]
+        aged = [it for it in signs if it.age_ms is not None]
+        dated = [it for it in signs if it.revision]
         demand(aged, f"{label}: no evidence has an age")
         demand(dated, f"{label}: no other evidence has a revision")
         demand(answer.timeline, f"{label}: there is no timeline")
