@@ -229,11 +229,14 @@ def _place(found: FeasibleNodes) -> EvidenceItem:
         case BindGang():
             says = f"{found.count} would take {members} members of its gang now"
             return EvidenceItem("nodes", says, found.revision)
-        case Preempt(node=node):
-            # Not their names: they may be those of another tenant.
+        case Preempt(node=node, members=places):
+            where = "nodes" if places else f"node {node}"
+            whom = f"{len(places)} members of its gang" if places else "it"
             count = len(found.now.victims)
-            says = f"would take it once {count} other replicas stopped"
-            return EvidenceItem(f"node {node}", says if count else "is promised to it")
+            if not count:
+                return EvidenceItem(where, f"promised to {whom}")
+            # Not their names: they may be those of another tenant.
+            return EvidenceItem(where, f"would take {whom} once {count} other replicas stopped")
     if needed > 1:
         says = f"they would take {members} members of its gang now, and it needs {needed} at once"
         return EvidenceItem("nodes", says)

@@ -96,8 +96,10 @@ def could_place(
     match decision:
         case BindReplica():
             return Feasibility(decision, 1, 1)
-        case Preempt(is_over=is_over):
-            return Feasibility(decision, 0 if is_over else 1, 1)
+        case Preempt(members=places, is_over=is_over):
+            # For a gang, room is made for all that it needs.
+            needed = max(1, len(places))
+            return Feasibility(decision, 0 if is_over else needed, needed)
         case BindGang(places=places, needed=needed):
             return Feasibility(decision, len(places), max(1, needed))
         case StayPending():

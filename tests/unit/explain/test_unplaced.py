@@ -13,6 +13,7 @@ from holdfast.explain.answer import (
     ProgressStep,
     StuckReason,
 )
+from holdfast.explain.evidence import ranges_to_read
 from holdfast.model import keys
 from holdfast.model.kinds.decision import Decision, DecisionSpec
 from holdfast.model.kinds.replica import Binding, Pending, Replica
@@ -22,6 +23,8 @@ from holdfast.model.kinds.workload import Gang
 from holdfast.model.ledger import QuotaLedger
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.registry import kind_of_plural
+from holdfast.propose.scheduler import FOLLOWED
 from tests.unit.correct.views import TEMPLATE, at, meta, node, record, replaced, replica, workload
 from tests.unit.explain.questions import FULL, OVER, asked, due_in_ms, ledgers, says
 
@@ -174,6 +177,15 @@ def test_of_rules_that_are_not_asked_again_the_schedulers_word_counts(
     said = replaced(FULL, reasons={reason: 1})
     answer = asked(waiting(said), ACME, BIG, more=ledgers(BIG))
     says(answer, why, ProgressStep.SCHEDULING, "scheduler")
+
+
+def test_an_explanation_reads_every_kind_that_schedulers_follow() -> None:
+    """Otherwise the two would not decide alike. [M2]"""
+    ranges = ranges_to_read(waiting(), None)
+    for plural in FOLLOWED:
+        kind, name = kind_of_plural(plural), {"tenants": "acme", "workloads": "web"}.get(plural)
+        key = keys.object_key(kind, "acme" if kind.namespaced else "", name or "any")
+        assert any(begin <= key < end for begin, end in ranges), plural
 
 
 @pytest.mark.parametrize(

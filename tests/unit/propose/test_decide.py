@@ -135,6 +135,28 @@ def test_of_a_gang_the_members_are_counted_that_fit_at_once() -> None:
     assert (apart.members, apart.needed) == (6, 8)
 
 
+def test_room_is_made_for_all_members_that_a_gang_needs() -> None:
+    """[G1, G5]"""
+    work = template(cpu="4", memory="1Gi", priority_class="urgent")
+    members = [member(number, work) for number in (0, 1, 2)]
+    members = [
+        msgspec.structs.replace(it, spec=msgspec.structs.replace(it.spec, priority=100))
+        for it in members
+    ]
+    running = [alone(f"spot-{on}-0", "spot", -10, on=on) for on in ("a", "b")]
+    seen = view(
+        node("a"),
+        node("b"),
+        members=[*members, *running],
+        workloads=[ring(Gang(min_available=2), replicas=3, template=work)],
+        priorityclasses=CLASSES,
+    )
+    found = possible(seen, members[0])
+    assert found.needs_preemption
+    assert found.is_feasible
+    assert (found.members, found.needed, len(found.victims)) == (2, 2, 2)
+
+
 def test_members_join_a_gang_that_runs_one_by_one() -> None:
     """[G5]"""
     gang, running = ring(Gang(min_available=2)), member(0, state=State.RUNNING, on="a")
