@@ -78,7 +78,7 @@ STARTS = (
     bug(
         "secret-kept-for-the-next-start",
         "a Secret is read for the first start and used for all later ones",
-        rewrite(AGENT + "work:ReplicaWork.launching", "self.secrets.clear()", "pass"),
+        rewrite(AGENT + "work:ReplicaWork.forget_inputs", "self.secrets.clear()", "pass"),
     ),
 )
 

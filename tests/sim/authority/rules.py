@@ -46,8 +46,8 @@ CHARGES = (
         "quota is counted when a replica is created",
         rewrite(
             COMMIT + "lifecycle.replica_birth:new_replica",
-            "spec = _prioritised(draft, replica.spec)",
-            "spec = _prioritised(draft, replica.spec)\n"
+            "_prioritised(draft, replica.spec))",
+            "_prioritised(draft, replica.spec))\n"
             "    from holdfast.commit.ledgers.charges import charge_tenant\n"
             "    from holdfast.model.placement.fit import demand_of\n"
             "    from holdfast.model.kinds.tenant import CapacityClass\n"

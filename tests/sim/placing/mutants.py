@@ -243,7 +243,7 @@ MUTANTS = (
         "released capacity stays used",
         rewrite(
             COMMIT + "ledgers.charges:release_binding",
-            "return_node(draft, binding.node, held, replica)",
+            "return_node(draft, binding.node, held_by_binding(binding), replica)",
             "pass",
         ),
     ),
