@@ -10,12 +10,15 @@ from holdfast.sim.run import attempt, find
 from holdfast.sim.world import World
 from holdfast.sim.worlds.end_to_end.census import EndToEndCensus
 from holdfast.sim.worlds.placing.gang_checks import WholeGangs
+from holdfast.sim.worlds.placing.gang_preemption_checks import PreemptedGangs
 from tests.scale import scaled
 from tests.sim.findings import bug_params, check_bug_is_found, everything_happened
-from tests.sim.placing.gang_bugs import GANGS, LARGE, MUTANTS, RECORDED
+from tests.sim.placing.gang_bugs import CONTENDED, GANGS, LARGE, MUTANTS, RECORDED
 
 together = pytest.mark.xdist_group("gang-worlds")
 SEEDS = scaled((2,), tuple(range(20)))
+# Of the first seeds these have all that is looked for.
+CONTENDED_SEEDS = scaled((3, 12), tuple(range(40)))
 DEMANDED = (
     "accepted BindTogether",
     "BindTogether refused",
@@ -63,6 +66,21 @@ def test_gangs_are_bound_by_one_transaction_and_by_reservations(campaign: Campai
     """The worlds prove nothing about what never happens. [N6]"""
     assert campaign.formed
     everything_happened(DEMANDED, campaign.counts)
+
+
+@pytest.mark.timeout(600)
+def test_gangs_preempt_and_are_preempted_as_a_whole() -> None:
+    """On several nodes at once, within their domains, with work of other classes, and only for as
+    many members as start together. [G4, G5, D3]"""
+    found: dict[str, int] = {}
+    for seed in CONTENDED_SEEDS:
+        world = World(seed)
+        broken = attempt(find(CONTENDED), world)
+        assert broken is None, f"{broken}; holdfast sim run {CONTENDED} --seed {seed}"
+        checker = world.checker(PreemptedGangs)
+        for what in ("shrunk", "ended", "preemptions", "within"):
+            found[what] = found.get(what, 0) + getattr(checker, what)
+    assert all(found.values()), found
 
 
 @pytest.mark.timeout(600)

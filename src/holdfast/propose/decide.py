@@ -123,5 +123,9 @@ def _of_gang(
     )
     fewer = view.with_objects(msgspec.structs.replace(workload, spec=spec))
     (decision,) = propose(fewer, [replica], now, 0, verdict_cache.like_this())
-    members = len(decision.places) if isinstance(decision, BindGang) else 0
-    return members, members_needed(workload)
+    match decision:
+        case BindGang(places=places):
+            return len(places), members_needed(workload)
+        case Preempt(members=promised):
+            return len(promised), members_needed(workload)
+    return 0, members_needed(workload)

@@ -176,7 +176,7 @@ EDGES = tuple(
         "two_planes:TWO",
         *(f"placing.scenario:{it}" for it in ("SCENARIO", "SHARDS", "PROMPT", "MANY")),
         "placing.contended:CONTENDED",
-        *("placing.gang_worlds:GANGS", "placing.gang_worlds:LARGE_GANGS"),
+        *(f"placing.gang_worlds:{it}" for it in ("GANGS", "LARGE_GANGS", "CONTENDED_GANGS")),
     )
 )
 

@@ -15,7 +15,9 @@ from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
 RECORDED = Path(__file__).with_name("found_gangs.json")
 GANGS = "holdfast.sim.worlds.placing.gang_worlds:GANGS"
 LARGE = "holdfast.sim.worlds.placing.gang_worlds:LARGE_GANGS"
+CONTENDED = "holdfast.sim.worlds.placing.gang_worlds:CONTENDED_GANGS"
 COMMIT = "holdfast.commit.lifecycle."
+SEARCH = "holdfast.propose.preemption.victim_search:VictimSearch."
 GANG = "holdfast.propose.gang."
 REPAIR = "holdfast.correct.repair:RepairController."
 
@@ -93,5 +95,43 @@ MUTANTS = (
         "a reserved member of a deleted workload keeps its place",
         LARGE,
         swap(COMMIT + "transitions:drop_claims", lambda *_: None),
+    ),
+    _bug(
+        "a-gang-is-split",
+        "members of a gang are stopped for other work, and too few to go on are left running",
+        CONTENDED,
+        swap(COMMIT + "preempt:split_gang_refusal", lambda *_: None),
+        rewrite(
+            SEARCH + "_units_of_gang",
+            "len(here) if gang.spare is None else gang.spare",
+            "len(here)",
+        ),
+    ),
+    _bug(
+        "room-for-one-is-enough",
+        "work is stopped for one member of a gang that cannot start with it",
+        CONTENDED,
+        swap(COMMIT + "gangs:start_refusal", lambda *_: None),
+        rewrite(GANG + "decide:_start", "alike[:needed], gang", "alike[:1], gang"),
+    ),
+    _bug(
+        "places-are-not-kept",
+        "other work takes a place that is promised to a member",
+        CONTENDED,
+        swap(COMMIT + "preempt:promise_allocation", lambda ledger, *_: ledger),
+    ),
+    _bug(
+        "domain-forgotten",
+        "the members of a gang are placed wherever there is room or work to stop",
+        CONTENDED,
+        rewrite(GANG + "victims:_where", "if not gang.within:", "if True:"),
+        rewrite(GANG + "member_places:gang_places", "if not gang.within:", "if True:"),
+    ),
+    _bug(
+        "counted-as-one-member",
+        "a gang takes back what is lent as if only one of its members were charged",
+        CONTENDED,
+        rewrite(COMMIT + "preempt:_contender", "for it in places", "for it in places[:1]"),
+        rewrite(SEARCH + "__init__", "gang.count if gang is not None else 1", "1"),
     ),
 )

@@ -255,7 +255,10 @@ def workload_of(act: dict[str, Any]) -> Workload:
         on_disconnect=OnDisconnect.KEEP if act["keep"] else OnDisconnect.STOP,
     )
     least = max(1, act["replicas"] - act.get("spare", 0))
-    gang = Gang(min_available=least, timeout_seconds=20) if act["gang"] else None
+    gang = None
+    if act["gang"]:
+        within, is_required = act.get("within", ""), act.get("within_required", True)
+        gang = Gang(least, timeout_seconds=20, within=within, within_required=is_required)
     has_budget = act["budget"] is not None and gang is None
     budget = Disruption(max_unavailable=act["budget"]) if has_budget else None
     spec = WorkloadSpec(replicas=act["replicas"], template=template, gang=gang, disruption=budget)

@@ -23,13 +23,13 @@ from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, StoreCopy
 from holdfast.sim.worlds.authority.liveness import PlaceableReplicas
 
 _BOUND = (State.BOUND, State.RUNNING, State.UNKNOWN, State.SUCCEEDED)
-_RUNS = (ReservationPhase.COMMITTED, ReservationPhase.CONSUMED)
+FORMED = (ReservationPhase.COMMITTED, ReservationPhase.CONSUMED)
 # A gang that was refused pauses for at most half a minute, and may be refused a few times.
 FORMED_MS = 120_000
 STOPPED_MS = 60_000
 
 
-def _least(workload: Workload) -> int:
+def least_members(workload: Workload) -> int:
     """How many members have to start together, by what the user states and what is done."""
     gang = workload.spec.gang
     if gang is None or workload.spec.type is not WorkloadType.JOB:
@@ -62,8 +62,8 @@ class WholeGangs(Checker):
         for _, old, new in self._store_copy.changed("objects/reservations/"):
             if isinstance(new, Reservation) and new.spec.intent is Intent.GANG:
                 touched.add((new.namespace, new.spec.owner.name))
-                is_new = old is None or old.status.phase not in _RUNS
-                self.formed += is_new and new.status.phase in _RUNS
+                is_new = old is None or old.status.phase not in FORMED
+                self.formed += is_new and new.status.phase in FORMED
         for namespace, name in sorted(touched):
             self._check_record(namespace, name)
 
@@ -77,7 +77,7 @@ class WholeGangs(Checker):
         found = [it for it in found if it.metadata.uid == replica.spec.workload_uid]
         members = self._members(replica.spec.workload_uid)
         placed = sum(it.status.state in (State.RESERVED, *_BOUND) for it in members)
-        least = min((_least(it) for it in found), default=0)
+        least = min((least_members(it) for it in found), default=0)
         if placed < least:
             what = f"{placed} of {least} members of {replica.spec.gang} have a place"
             self.violated("GANG", f"{replica.name} was bound while {what}")
@@ -86,7 +86,7 @@ class WholeGangs(Checker):
         """A gang with fewer members than it needs does not go on."""
         key = f"objects/workloads/{record.namespace}/{record.spec.owner.name}"
         found: list[Workload] = self._store_copy.versions(key)
-        leasts = [_least(it) for it in found if it.metadata.uid == record.spec.owner.uid]
+        leasts = [least_members(it) for it in found if it.metadata.uid == record.spec.owner.uid]
         members = self._members(record.spec.owner.uid)
         placed = sum(it.status.state in (State.RESERVED, *_BOUND) for it in members)
         least = min((record.spec.min_available, *leasts))
@@ -96,7 +96,7 @@ class WholeGangs(Checker):
     def _check_record(self, namespace: str, name: str) -> None:
         key = f"objects/reservations/{namespace}/{name}-gang"
         record: Any = self._store_copy.now.get(key)
-        if not isinstance(record, Reservation) or record.status.phase not in _RUNS:
+        if not isinstance(record, Reservation) or record.status.phase not in FORMED:
             return
         self._check_enough(record)
         named = {it.replica for it in record.status.claims if it.consumed}
@@ -158,7 +158,7 @@ class GangsProceed:
         for workload, members in self._gangs():
             record = self._record(workload)
             named: set[str] = set()
-            if record is not None and record.status.phase in _RUNS:
+            if record is not None and record.status.phase in FORMED:
                 named = {it.replica for it in record.status.claims}
             found += [
                 it
@@ -172,12 +172,12 @@ class GangsProceed:
         found = {}
         for workload, members in self._gangs():
             record = self._record(workload)
-            if record is not None and record.status.phase in (*_RUNS, *ACTIVE):
+            if record is not None and record.status.phase in (*FORMED, *ACTIVE):
                 continue
             if any(it.status.state in (State.RESERVED, State.STOPPING, *_BOUND) for it in members):
                 continue
             waiting = [it for it in members if it.status.state is State.PENDING]
-            least = _least(workload)
+            least = least_members(workload)
             if len(waiting) >= least and self._fit_together(waiting[:least]):
                 found[workload.metadata.uid] = workload.name
         return found

@@ -3,7 +3,8 @@
     python -m holdfast.sim run holdfast.sim.worlds.placing.gang_worlds:GANGS --seeds 0-99
 
 The plane and the faults are those of the placing world. In `LARGE_GANGS` any gang of more than two
-members is bound by a reservation.
+members is bound by a reservation. `CONTENDED_GANGS` is the contended world with gangs of all
+classes, rigid and elastic, some within one zone or region: they preempt and are preempted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from holdfast.sim.plan import Act
 from holdfast.sim.planes.simulated_plane import SimulatedPlane
 from holdfast.sim.randomness import pick
 from holdfast.sim.worlds.authority.liveness import PlaceableReplicas
+from holdfast.sim.worlds.placing import contended
 from holdfast.sim.worlds.placing.gang_checks import GangsProceed, WholeGangs
+from holdfast.sim.worlds.placing.gang_preemption_checks import PreemptedGangs, StuckGangs
 from holdfast.sim.worlds.placing.scenario import (
     SCENARIO,
     WELL_WITHIN_MS,
@@ -64,4 +67,48 @@ LARGE_GANGS = msgspec.structs.replace(
     GANGS,
     name="holdfast.sim.worlds.placing.gang_worlds:LARGE_GANGS",
     build=placing(NODES, competing(gang_together_max=2), whole_gangs),
+)
+
+
+def contending_gangs(plane: SimulatedPlane) -> None:
+    """Gangs preempt and are preempted as a whole, or as far as they can spare members."""
+    store_copy = plane.store_copy
+    stuck = StuckGangs(store_copy, PlaceableReplicas(store_copy))
+    plane.world.check(
+        PreemptedGangs(store_copy), Settles("V6", stuck.missing, within_ms=WELL_WITHIN_MS)
+    )
+
+
+def contended_script(rng: Random) -> Sequence[Act]:
+    """The acts of the contended world, of which half create gangs."""
+    acts = []
+    for act in contended.script(rng):
+        body = act.body
+        if body["do"] == "create" and pick(rng, (True, False)):
+            more = {
+                "gang": True,
+                "class": pick(rng, ("urgent", "high", "batch", "spot", "spot")),
+                "spare": pick(rng, (0, 0, 1, 2)),
+                "within": pick(rng, ("", "", "zone", "region")),
+                "within_required": pick(rng, (True, True, False)),
+                "gpu": "",
+                "port": 0,
+            }
+            body = {**body, **more}
+        acts.append(msgspec.structs.replace(act, body=body))
+    return acts
+
+
+CONTENDED_GANGS = msgspec.structs.replace(
+    contended.CONTENDED,
+    name="holdfast.sim.worlds.placing.gang_worlds:CONTENDED_GANGS",
+    build=placing(
+        contended.NODES,
+        competing(),
+        *contended.LAWS,
+        whole_gangs,
+        contending_gangs,
+        objects=contended.objects(),
+    ),
+    script=contended_script,
 )

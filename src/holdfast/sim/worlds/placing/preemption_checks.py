@@ -46,12 +46,12 @@ class PreemptedWork(Checker):
         victims = [
             (old, new)
             for _, old, new in self._store_copy.changed(REPLICAS)
-            if isinstance(new, Replica) and _is_stopped_for_other_work(old, new)
+            if isinstance(new, Replica) and is_stopped_for_other_work(old, new)
         ]
         promises = [
             new
             for _, old, new in self._store_copy.changed(RESERVATIONS)
-            if isinstance(new, Reservation) and _is_new_promise(old, new)
+            if isinstance(new, Reservation) and is_new_promise(old, new)
         ]
         if not victims and not promises:
             return
@@ -62,35 +62,61 @@ class PreemptedWork(Checker):
             if new.metadata.uid in self._stopped:
                 self.violated("STOPPED-TWICE", f"{new.name} was stopped for other work before")
             self._stopped.add(new.metadata.uid)
-            mine = [it for it in promises if it.status.claims[0].node == _node(old)]
+            mine = self._made_by(old, victims, promises)
             if not mine:
                 self.violated("STOP-AND-PLACE", f"{new.name} was stopped, and nothing is promised")
-            if not any(self._is_legal(it, old, victims) for it in mine):
+            if not any(self._is_legal(it, old, victims, promises) for it in mine):
                 names = ", ".join(it.spec.owner.name for it in mine)
                 self.violated("LEGAL-VICTIM", f"{new.name} may not be stopped for {names}")
             self._check_turns(mine, new, at_ms)
         for promise in promises:
             node = promise.status.claims[0].node
             there = [old for old, _ in victims if _node(old) == node]
-            if not there:
+            nodes = {it.status.claims[0].node for it in self._together(promise, promises)}
+            if not any(_node(old) in nodes for old, _ in victims):
                 self.violated(
                     "STOP-AND-PLACE", f"{promise.name} promises a place, stopping nothing"
                 )
             if sum(it.status.claims[0].node == node for it in promises) == 1:
                 self._check_need(promise, node, there)
 
+    def _together(self, promise: Reservation, promises: list[Reservation]) -> list[Reservation]:
+        """The promises of the same commit to the same gang; only itself if it is to no gang."""
+        member = self._preemptor(promise)
+        if member is None or not member.spec.gang:
+            return [promise]
+        others = [(it, self._preemptor(it)) for it in promises]
+        uid = member.spec.workload_uid
+        return [it for it, of in others if of is not None and of.spec.workload_uid == uid]
+
+    @staticmethod
+    def _made_by(
+        victim: Replica, victims: list[tuple[Replica, Replica]], promises: list[Reservation]
+    ) -> list[Reservation]:
+        """The promises for which a victim may have been stopped: on its node, or on that of another
+        member of its gang.
+        """
+        fellows = [old for old, _ in victims if old.spec.workload_uid == victim.spec.workload_uid]
+        nodes = {_node(it) for it in (fellows if victim.spec.gang else [victim])}
+        return [it for it in promises if it.status.claims[0].node in nodes]
+
     # The rule, once more -------------------------------------------------------------------------
 
     def _is_legal(
-        self, promise: Reservation, victim: Replica, victims: list[tuple[Replica, Replica]]
+        self,
+        promise: Reservation,
+        victim: Replica,
+        victims: list[tuple[Replica, Replica]],
+        promises: list[Reservation],
     ) -> bool:
         preemptor = self._preemptor(promise)
         binding = victim.status.binding
-        if preemptor is None or binding is None or not self._preempts(preemptor):
+        if preemptor is None or binding is None or not preempts(self._store_copy, preemptor):
             return False
         if binding.capacity_class == "reclaimable":
             return victim.spec.priority < preemptor.spec.priority
-        return self._is_reclaimed(promise, preemptor, victim, victims)
+        together = self._together(promise, promises)
+        return self._is_reclaimed(together, preemptor, victim, victims)
 
     def _preemptor(self, promise: Reservation) -> Replica | None:
         name = promise.spec.owner.name
@@ -99,19 +125,17 @@ class PreemptedWork(Checker):
         ) or self._store_copy.before.get(f"{REPLICAS}{promise.namespace}/{name}")
         return found
 
-    def _preempts(self, preemptor: Replica) -> bool:
-        name = preemptor.spec.template.priority_class or "default"
-        found: PriorityClass | None = self._store_copy.now.get(f"objects/priorityclasses/{name}")
-        return found is not None and found.spec.preempts
-
     def _is_reclaimed(
         self,
-        promise: Reservation,
+        together: list[Reservation],
         preemptor: Replica,
         victim: Replica,
         victims: list[tuple[Replica, Replica]],
     ) -> bool:
-        if promise.spec.capacity_class.value != "hard" or victim.namespace == preemptor.namespace:
+        if (
+            together[0].spec.capacity_class.value != "hard"
+            or victim.namespace == preemptor.namespace
+        ):
             return False
         mine, theirs = self._quota(preemptor.namespace), self._quota(victim.namespace)
         if mine is None or theirs is None or mine.spec.cohort != theirs.spec.cohort:
@@ -126,13 +150,13 @@ class PreemptedWork(Checker):
         )
         used = self._charged(victim.namespace, stopping=False) + sum(gone[-1:])
         self.reclaimed += 1
-        return used > _cpus(theirs) and self._stays_inside(promise, preemptor, mine)
+        return used > _cpus(theirs) and self._stays_inside(together, preemptor, mine)
 
-    def _stays_inside(self, promise: Reservation, preemptor: Replica, quota: Quota) -> bool:
+    def _stays_inside(self, together: list[Reservation], preemptor: Replica, quota: Quota) -> bool:
         """Whether the lender stays inside its share, as it was before this commit or is after it:
         the same commit may have released or bound other work of it.
         """
-        need = promise.status.claims[0].charge.get("cpu", 0)
+        need = sum(it.status.claims[0].charge.get("cpu", 0) for it in together)
         key = f"ledgers/quota/{quota.spec.cohort}"
         found = self._store_copy.versions(key)
         held = [it.used.get(preemptor.namespace, TenantUse()).hard.get("cpu", 0) for it in found]
@@ -178,14 +202,16 @@ class PreemptedWork(Checker):
                 + sum(it.charge.get(resource, 0) for it in others if it is not None)
                 for resource, units in claim.charge.items()
             )
+            if victim.spec.gang:
+                # Its gang may have been needed as a whole.
+                continue
             if binding is not None and not is_short and binding.capacity_class != "hard":
                 self.violated("NEEDLESS-STOP", f"{victim.name} was stopped for {promise.name}")
 
     def _check_turns(self, promises: list[Reservation], victim: Replica, at_ms: int) -> None:
-        if len(promises) != 1:
-            return
-        preemptor = self._preemptor(promises[0])
-        if preemptor is None:
+        found = [self._preemptor(it) for it in promises]
+        preemptor = found[0] if found else None
+        if preemptor is None or len({it.spec.workload_uid for it in found if it is not None}) > 1:
             return
         mine, theirs = preemptor.spec.workload_uid, victim.spec.workload_uid
         back = self._pairs.get((theirs, mine))
@@ -213,7 +239,10 @@ class StuckPreemptors:
             pending = waits.status.pending
             if waits.status.state is not State.PENDING or pending is None:
                 continue
-            if waits.metadata.deletion_timestamp is not None or not self._preempts(waits):
+            # A member of a gang needs room for others as well: `StuckGangs`.
+            if waits.metadata.deletion_timestamp is not None or waits.spec.gang:
+                continue
+            if not preempts(self._store_copy, waits):
                 continue
             if set(pending.reasons) - {"NodeFull"}:
                 # Something else is in its way too.
@@ -223,11 +252,6 @@ class StuckPreemptors:
                 if room is not None:
                     return room
         return None
-
-    def _preempts(self, replica: Replica) -> bool:
-        name = replica.spec.template.priority_class or "default"
-        found: PriorityClass | None = self._store_copy.now.get(f"objects/priorityclasses/{name}")
-        return found is not None and found.spec.preempts
 
     def _room(
         self, node: Node, waits: Replica, running: list[Replica], budgeted: set[str]
@@ -248,6 +272,7 @@ class StuckPreemptors:
             and binding.capacity_class == "reclaimable"
             and it.spec.priority < waits.spec.priority
             and it.spec.workload_uid not in budgeted
+            and not it.spec.gang
             and it.metadata.deletion_timestamp is None
         ]
         for resource, units in demand_of(template).amounts.items():
@@ -274,18 +299,35 @@ class HeldPromises:
             for it in self._store_copy.all(REPLICAS)
             if it.status.cause is Cause.PREEMPTION and it.status.state is not State.RELEASED
         }
-        free = {
-            held.metadata.uid: held
+        active = [
+            held
             for held in self._store_copy.all(RESERVATIONS)
-            if held.spec.intent is Intent.PREEMPTION
-            and held.status.phase in ACTIVE
-            and held.status.claims[0].node not in leaving
-        }
+            if held.spec.intent is Intent.PREEMPTION and held.status.phase in ACTIVE
+        ]
+        # The places of a gang are bound together.
+        waiting = {self._whose(held) for held in active if held.status.claims[0].node in leaving}
+        free = {held.metadata.uid: held for held in active if self._whose(held) not in waiting}
         self._since_ms = {uid: self._since_ms.get(uid, now_ms) for uid in free}
         for uid, since_ms in self._since_ms.items():
             if now_ms - since_ms > HELD_MS:
                 return f"{free[uid].name} holds a place that its victims left"
         return None
+
+    def _whose(self, held: Reservation) -> str:
+        """The gang that it is held for, or itself."""
+        key = f"{REPLICAS}{held.namespace}/{held.spec.owner.name}"
+        owner: Replica | None = self._store_copy.now.get(key)
+        is_member = owner is not None and owner.metadata.uid == held.spec.owner.uid
+        if owner is None or not is_member or not owner.spec.gang:
+            return held.metadata.uid
+        return owner.spec.workload_uid
+
+
+def preempts(store_copy: StoreCopy, replica: Replica) -> bool:
+    """Whether the priority class of this work stops other work."""
+    name = replica.spec.template.priority_class or "default"
+    found: PriorityClass | None = store_copy.now.get(f"objects/priorityclasses/{name}")
+    return found is not None and found.spec.preempts
 
 
 def gate_forbids(node: Node, replica: Replica) -> bool:
@@ -293,12 +335,16 @@ def gate_forbids(node: Node, replica: Replica) -> bool:
     return node.status.isolation is not None and node.status.isolation.value == "none"
 
 
-def _is_stopped_for_other_work(old: Any, new: Replica) -> bool:
+def is_stopped_for_other_work(old: Any, new: Replica) -> bool:
+    """Whether this change of a replica is its stop for other work."""
     was = isinstance(old, Replica) and old.status.state in RUNS
     return was and new.status.state is State.STOPPING and new.status.cause is Cause.PREEMPTION
 
 
-def _is_new_promise(old: Any, new: Reservation) -> bool:
+def is_new_promise(old: Any, new: Any) -> bool:
+    """Whether this change of a reservation is a new promise."""
+    if not isinstance(new, Reservation):
+        return False
     if new.spec.intent is not Intent.PREEMPTION or new.status.phase not in ACTIVE:
         return False
     same = isinstance(old, Reservation) and old.metadata.uid == new.metadata.uid
