@@ -19,7 +19,7 @@ from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.reservation import Claim, ReservationOwner
 from holdfast.model.meta import INT_MAX, Object
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import Bind, Target, Term
+from holdfast.model.requests import Bind, PromisedPlace, Target, Term
 from holdfast.model.validation.names import DOTTED_MAX
 from holdfast.model.validation.text import OPERATION_ID_MAX, SENTENCE_MAX
 
@@ -74,6 +74,10 @@ def _targets(targets: tuple[Target, ...]) -> str:
     return next((rule for rule in map(_target, targets) if rule), "")
 
 
+def _members(places: tuple[PromisedPlace, ...]) -> str:
+    return next((rule for it in places if (rule := _target(it.target) or _name(it.node))), "")
+
+
 def _term(term: Term | None) -> str:
     return "" if term is None else _operation(term.scope)
 
@@ -105,6 +109,7 @@ def _node(node: str | Object) -> str:
 RULES: dict[str, Rule] = {
     "target": _target,
     "victims": _targets,
+    "members": _members,
     "term": _term,
     "scope": _operation,
     "object": _object,

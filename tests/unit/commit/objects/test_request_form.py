@@ -61,6 +61,14 @@ def requests_with(it: Furnished, bad: str) -> list[tuple[Identity, Any]]:
         (SCHEDULER, ask.CommitGang("acme", bad, "u", term)),
         (SCHEDULER, ask.DropReservation(bad, "r", "u", "why", term)),
         (SCHEDULER, replace(preempt, victims=(with_target(bind, name=bad).target,))),
+        (SCHEDULER, replace(preempt, members=(ask.PromisedPlace(bind.target, bad, "u"),))),
+        (
+            SCHEDULER,
+            replace(
+                preempt,
+                members=(ask.PromisedPlace(with_target(bind, name=bad).target, "node-a", "u"),),
+            ),
+        ),
         (who.agent("node-a"), ask.RegisterNode(Node(ObjectMeta(name=bad)))),
         (NODES, ask.JudgeNode(bad, "u", NodeAction.MARK, term)),
         (NODES, ask.JudgeNode("node-a", "u", NodeAction.SUSPECT, term, approval=bad)),
