@@ -16,8 +16,12 @@ from holdfast.explain.evidence import ReplicaFacts, revision_of
 from holdfast.explain.node_contact import diagnose_lost_contact, diagnose_return
 from holdfast.explain.on_node import diagnose_bound, diagnose_ending, diagnose_running
 from holdfast.explain.unplaced import diagnose_pending, diagnose_reserved
+from holdfast.model.charging import budget_of, capacity_class_of
 from holdfast.model.errors import invariant, unreachable
-from holdfast.model.lifecycle import State
+from holdfast.model.kinds.tenant import CapacityClass, PriorityClass
+from holdfast.model.lifecycle import CHARGED, State
+from holdfast.model.placement.fit import demand_of
+from holdfast.model.quantity import render
 from holdfast.model.time import Instant, wall_ms
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 
@@ -40,7 +44,7 @@ def explain(facts: ReplicaFacts, now: Instant, verdict_cache: VerdictCache) -> E
     replica = facts.replica
     late_ms = now.wall_ms - wall_ms(found.deadline) if found.deadline is not None else 0
     acting = owner.signs if owner is not None else ()
-    signs = (_own(facts, now), *found.signs, *acting, *_told(facts, now))
+    signs = (_own(facts, now), *_capacity(facts), *found.signs, *acting, *_told(facts, now))
     return Explanation(
         namespace=replica.namespace,
         name=replica.name,
@@ -98,6 +102,23 @@ def _told(facts: ReplicaFacts, now: Instant) -> list[EvidenceItem]:
         said = f"{event.message}{often}"
         found.append(EvidenceItem(f"event {event.reason}", said, revision_of(event), age_ms))
     return found
+
+
+def _capacity(facts: ReplicaFacts) -> list[EvidenceItem]:
+    """Of which class the capacity is that it holds or waits for, and how much it is."""
+    replica, binding = facts.replica, facts.replica.status.binding
+    name = budget_of(replica.spec.template.priority_class)
+    if replica.status.state in CHARGED and binding is not None:
+        of, charge, holds = CapacityClass(binding.capacity_class or "hard"), binding.charge, "holds"
+    elif replica.status.state is State.PENDING:
+        of = capacity_class_of(facts.stored.object(PriorityClass, "", name))
+        charge, holds = demand_of(replica.spec.template).amounts, "asks for"
+    else:
+        return []
+    amounts = ", ".join(f"{render(it, units)} {it}" for it, units in sorted(charge.items()))
+    firm = "committed" if of is CapacityClass.HARD else "may be stopped for work of higher priority"
+    says = f"{holds} {of.value} capacity ({firm}) in priority class {name}: {amounts}"
+    return [EvidenceItem("capacity", says)]
 
 
 def _own(facts: ReplicaFacts, now: Instant) -> EvidenceItem:

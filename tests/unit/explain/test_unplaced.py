@@ -18,7 +18,14 @@ from holdfast.model import keys
 from holdfast.model.kinds.decision import Decision, DecisionSpec
 from holdfast.model.kinds.replica import Binding, Pending, Replica
 from holdfast.model.kinds.reservation import Intent, Reservation, ReservationOwner, ReservationSpec
-from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec, Quota, QuotaSpec, Tenant
+from holdfast.model.kinds.tenant import (
+    CapacityClass,
+    PriorityClass,
+    PriorityClassSpec,
+    Quota,
+    QuotaSpec,
+    Tenant,
+)
 from holdfast.model.kinds.workload import Gang
 from holdfast.model.ledger import QuotaLedger
 from holdfast.model.lifecycle import State
@@ -93,6 +100,20 @@ def test_a_budget_of_a_priority_class_that_is_used_up_is_the_operators_to_change
     says(answer, StuckReason.QUOTA, ProgressStep.SCHEDULING, "operator")
     (sign,) = [it for it in answer.signs if it.what == "quota of its tenant"]
     assert "priority class default" in sign.says
+
+
+def test_the_class_of_its_capacity_is_said() -> None:
+    """Of what it asks for by its priority class, of what it holds by its charge. [D3]"""
+    spec = PriorityClassSpec(capacity_class=CapacityClass.RECLAIMABLE)
+    cheap = PriorityClass(ObjectMeta(name="default"), spec=spec)
+    for about, words in (
+        (asked(waiting(FULL), ACME, BIG, cheap, more=ledgers(BIG)), "asks for reclaimable"),
+        (asked(waiting(FULL), ACME, BIG, more=ledgers(BIG)), "asks for hard"),
+        (asked(running("node-a"), cheap, node()), "holds hard"),
+    ):
+        (sign,) = [it for it in about.signs if it.what == "capacity"]
+        assert sign.says.startswith(words)
+        assert "priority class default: " in sign.says
 
 
 def test_what_is_in_the_way_besides_the_quota_is_said_too() -> None:
