@@ -24,7 +24,7 @@ from holdfast.agent.runtime_protocol import (
 )
 from holdfast.host.runtime import shim_binary
 from holdfast.host.runtime.cgroups import detect
-from holdfast.host.runtime.cgroups.groups import mounted
+from holdfast.host.runtime.cgroups.groups import mounted_hierarchies
 from holdfast.host.runtime.containers import containers
 from holdfast.host.runtime.logs import ended
 from holdfast.host.runtime.starting import RuntimeOptions
@@ -81,7 +81,7 @@ def image(tmp_path: Path) -> Iterator[Path]:
     # However containers end, the image is as it was, and nothing is mounted any more.
     assert _all_below(root) == before
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
-    assert not [it for it in mounted() if (it.root / groups.relative).exists()]
+    assert not [it for it in mounted_hierarchies() if (it.root / groups.relative).exists()]
 
 
 def _described(program: str) -> bytes:

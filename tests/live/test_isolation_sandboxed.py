@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.agent.runtime_protocol import Attempt, Check, Exited, NotLaunched, Probed, RunProbe
 from holdfast.host.runtime.containers import containers
-from holdfast.host.runtime.isolation_levels import offered
+from holdfast.host.runtime.isolation_levels import offered_isolation
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import ExecAction, Port, TcpAction
 from tests.live.test_isolation import ACME, options_of
@@ -63,15 +63,15 @@ def test_a_node_offers_sandboxes_only_if_its_runtime_has_run_one(
     """Otherwise it offers what it does without, and says why."""
     (tmp_path / "agent").mkdir()
     plain = options_of(tmp_path)
-    level, notes = offered(tmp_path / "agent", NODE, plain)
+    level, notes = offered_isolation(tmp_path / "agent", NODE, plain)
     assert level is Isolation.CONTAINER
     assert not any("sandbox" in note for note in notes)
     with_it = options_of(tmp_path, "--sandbox-runtime", str(runsc.path))
-    assert offered(tmp_path / "agent", NODE, with_it)[0] is Isolation.SANDBOXED
+    assert offered_isolation(tmp_path / "agent", NODE, with_it)[0] is Isolation.SANDBOXED
     assert runsc.verbs() == ["--version", "run"]
     for trouble in (runsc.broken.touch, runsc.path.unlink):
         trouble()
-        level, notes = offered(tmp_path / "agent", NODE, with_it)
+        level, notes = offered_isolation(tmp_path / "agent", NODE, with_it)
         assert level is Isolation.CONTAINER
         assert notes[0].startswith("sandboxes are not available: ")
     assert os.listdir(tmp_path / "agent") == []

@@ -16,7 +16,7 @@ from holdfast.agent.runtime_protocol import Attempt, Clear, Exited, Launched
 from holdfast.host.runtime import devices
 from holdfast.host.runtime.cgroups import detect
 from holdfast.host.runtime.cgroups import groups as cgroups
-from holdfast.host.runtime.cgroups.groups import Cgroups, mounted
+from holdfast.host.runtime.cgroups.groups import Cgroups, mounted_hierarchies
 from holdfast.host.runtime.cgroups.limits import CgroupLimits
 from holdfast.host.runtime.logs import ended as ended_logs
 from holdfast.host.runtime.starting import RuntimeOptions
@@ -58,13 +58,13 @@ def groups(tmp_path: Path) -> Iterator[Cgroups]:
 
 def _files(groups: Cgroups, attempt: Attempt, file: str) -> list[str]:
     """A file of an attempt's groups, wherever a hierarchy has it."""
-    paths = (it.root / groups.path(attempt)[1:] / file for it in mounted())
+    paths = (it.root / groups.path(attempt)[1:] / file for it in mounted_hierarchies())
     return [path.read_text().strip() for path in paths if path.exists()]
 
 
 def _left(groups: Cgroups) -> list[Path]:
     """All groups that are left of this agent's work."""
-    folders = (it.root / groups.relative for it in mounted())
+    folders = (it.root / groups.relative for it in mounted_hierarchies())
     return [path for it in folders if it.exists() for path in it.iterdir() if path.is_dir()]
 
 

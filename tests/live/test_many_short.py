@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.agent.runtime_protocol import Attempt, Clear, Exited
 from holdfast.host.runtime.cgroups import detect
-from holdfast.host.runtime.cgroups.groups import mounted
+from holdfast.host.runtime.cgroups.groups import mounted_hierarchies
 from holdfast.model.kinds.template import Template
 from tests.workshop import NODE, Workshop, eventually, new_uid, play, workshop
 
@@ -43,7 +43,7 @@ def resident_kb() -> int:
 def groups(folder: Path) -> int:
     """The groups of this test's own agent."""
     relative = detect.find(NODE, folder).relative
-    folders = (it.root / relative for it in mounted())
+    folders = (it.root / relative for it in mounted_hierarchies())
     return sum(1 for it in folders if it.exists() for path in it.iterdir() if path.is_dir())
 
 

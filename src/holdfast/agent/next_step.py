@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.agent.heartbeats import Life
-from holdfast.agent.probes import action_of, resolved
+from holdfast.agent.probes import action_of, with_port_number
 from holdfast.agent.runtime_protocol import (
     DEADLINE_PASSED,
     Attempt,
@@ -91,7 +91,7 @@ def pre_stop_hook(work: ReplicaWork, replica: Replica) -> RunProbe | None:
     """The pre-stop hook of the work, if it has one."""
     pre_stop = replica.spec.template.pre_stop
     action = action_of(pre_stop) if pre_stop is not None else None
-    action = resolved(action, work.process) if action is not None else None
+    action = with_port_number(action, work.process) if action is not None else None
     if action is None:
         return None
     return RunProbe(Attempt(work.uid, work.attempt), Check.PRE_STOP, action, 0)

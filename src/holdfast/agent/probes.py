@@ -146,7 +146,7 @@ def action_of(spec: Probe | PreStop) -> Action | None:
     return spec.exec or spec.http or (spec.tcp if isinstance(spec, Probe) else None)
 
 
-def resolved(action: Action, process: Process) -> Action | None:
+def with_port_number(action: Action, process: Process) -> Action | None:
     """The action with the number of a named port; None when the work has no such port."""
     if isinstance(action, ExecAction) or isinstance(action.port, int):
         return action

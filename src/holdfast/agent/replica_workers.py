@@ -8,7 +8,7 @@ request per replica is in flight, so that the reports about a replica have an or
 from __future__ import annotations
 
 from holdfast.agent.next_step import MissingInput, PrepareStop, ReadNode, Vanish, Wait, next_step
-from holdfast.agent.probes import action_of, resolved, unknown_port
+from holdfast.agent.probes import action_of, unknown_port, with_port_number
 from holdfast.agent.runtime_protocol import (
     AgentEffects,
     Attempt,
@@ -61,7 +61,7 @@ def run_probes(work: ReplicaWork, now_ms: int, rng: Rng, out: AgentEffects) -> i
         return None
     for kind, spec in health.due(now_ms):
         action = action_of(spec)
-        where = resolved(action, work.process) if action is not None else None
+        where = with_port_number(action, work.process) if action is not None else None
         if where is not None:
             timeout_ms = spec.timeout_seconds * 1_000
             out.append(RunProbe(Attempt(work.uid, work.attempt), kind, where, timeout_ms))

@@ -14,7 +14,7 @@ from holdfast.cli.command_table import Section
 from holdfast.cli.exit_codes import ExitCode, UsageError, run
 from holdfast.host.process.files import write_private
 from holdfast.model.errors import Missing
-from holdfast.store.encryption.key_file import Key, encoded, new_key, read
+from holdfast.store.encryption.key_file import Key, encode_keys, new_key, read
 
 SECTION = Section.ACCESS
 _file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
@@ -36,7 +36,7 @@ def add_key(file: Path, name: str) -> int:
         made = new_key(name or f"key-{len(there) + 1}")
         if made.name in [key.name for key in there]:
             raise UsageError(f"--name: {file} already has a key {made.name!r}")
-        write_private(file, encoded([*there, made]))
+        write_private(file, encode_keys([*there, made]))
         print(f"{file} now has the key {made.name!r}. Copy the file to all servers.")
         return ExitCode.DONE
 
@@ -51,7 +51,7 @@ def use_key(file: Path, name: str) -> int:
 
     async def command() -> int:
         used, others = _split(file, name)
-        write_private(file, encoded([used, *others]))
+        write_private(file, encode_keys([used, *others]))
         print(f"{name!r} is the current key in {file}. Servers load it within seconds.")
         return ExitCode.DONE
 
@@ -71,7 +71,7 @@ def remove_key(file: Path, name: str) -> int:
                 f"NAME: {name!r} is the current key in {file}; make another key current first "
                 "with `holdfast encryption use-key`"
             )
-        write_private(file, encoded(others))
+        write_private(file, encode_keys(others))
         print(f"{file} no longer has the key {name!r}.")
         return ExitCode.DONE
 

@@ -14,7 +14,7 @@ from holdfast.cli.exit_codes import UsageError, plain, warn
 from holdfast.cli.tables import ServerTable, TablePrinter
 from holdfast.host.client import AsyncClient, paths
 from holdfast.host.client.answers import UNREADABLE, error_of, status_of
-from holdfast.host.client.list_watch import BOOKMARK_S, reopened, watch_pieces
+from holdfast.host.client.list_watch import BOOKMARK_S, reopen, watch_pieces
 from holdfast.host.client.reading import LIST_TRIES_MAX, PAGE
 from holdfast.model.errors import Expired, Unavailable
 from holdfast.model.kind_declaration import Kind
@@ -199,7 +199,7 @@ async def watch(client: AsyncClient, question: GetOptions) -> None:
     """Print the present objects and then every change, until it is interrupted."""
     follower = _Follower(client, question)
     await follower.list()
-    changes = reopened(follower.changes, client.performer.rng, follower.lose, follower.complain)
+    changes = reopen(follower.changes, client.performer.rng, follower.lose, follower.complain)
     async with contextlib.aclosing(changes):
         async for _ in changes:
             follower.has_complained = False

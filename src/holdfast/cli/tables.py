@@ -74,7 +74,7 @@ class TablePrinter:
             names = [it.name.upper() for it in self._columns if self._shows(it)]
             cells.insert(0, ["NAMESPACE", *names] if self._namespaces else names)
         self._widths = widths(cells, self._widths)
-        return [aligned(it, self._widths) for it in cells]
+        return [align_row(it, self._widths) for it in cells]
 
     def _shows(self, column: ColumnDefinition) -> bool:
         return column.priority == 0 or self._wide
@@ -89,7 +89,7 @@ def rows(heading: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table that the command makes itself."""
     cells = [list(heading), *([_text(cell) for cell in row] for row in body)]
     found = widths(cells, [])
-    return [aligned(it, found) for it in cells]
+    return [align_row(it, found) for it in cells]
 
 
 def widths(cells: Sequence[Sequence[str]], least: Sequence[int]) -> list[int]:
@@ -101,7 +101,7 @@ def widths(cells: Sequence[Sequence[str]], least: Sequence[int]) -> list[int]:
     ]
 
 
-def aligned(row: Sequence[str], found: Sequence[int]) -> str:
+def align_row(row: Sequence[str], found: Sequence[int]) -> str:
     return GAP.join(cell.ljust(width) for cell, width in zip(row, found, strict=False)).rstrip()
 
 

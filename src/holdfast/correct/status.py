@@ -34,7 +34,7 @@ from holdfast.correct.controller import (
 )
 from holdfast.correct.jobs.account import JobTally, deadline_ms, tally
 from holdfast.correct.pacing import Cooldowns
-from holdfast.correct.workload.each_node import BY_TYPE, is_same_home, wanted
+from holdfast.correct.workload.each_node import BY_TYPE, is_same_home, nodes_wanted
 from holdfast.correct.workload.endings import BACKOFF_REASON, ending, endings, replaced_at_ms
 from holdfast.correct.workload.replica_creation import revision_of
 from holdfast.model.jobs import COMPLETE, completions, finished_condition
@@ -71,7 +71,7 @@ UNTRIED_REASON = "WaitingForScheduler"
 NAMED_MAX = 4
 
 
-def stated(
+def workload_conditions(
     kind: WorkloadType, progress: Progress, known: Iterable[Condition], generation: int
 ) -> Iterable[Condition]:
     """The conditions of a workload. Jobs have Complete and Failed instead of Available."""
@@ -191,8 +191,8 @@ class StatusController(Controller):
         self._rests.rest(key, len(named), now)
         desired = None
         if workload.spec.type is WorkloadType.PER_NODE:
-            desired = wanted(view, workload)
-        status = seen(workload, mine, now, desired, _silent(mine, view))
+            desired = nodes_wanted(view, workload)
+        status = workload_status(workload, mine, now, desired, _silent(mine, view))
         if status == workload.status:
             return ReconcilePlan()
         self._rests.rest_for(key, self._every_ms, now)
@@ -209,7 +209,7 @@ def _stated(spec: WorkloadSpec) -> int:
     return 0
 
 
-def seen(
+def workload_status(
     workload: Workload,
     mine: list[Replica],
     now: Instant,
@@ -222,9 +222,9 @@ def seen(
     Ready.
     """
     before, generation = workload.status, workload.metadata.generation
-    progress = counted(workload, mine, desired, silent)
+    progress = count_stages(workload, mine, desired, silent)
     conditions = before.conditions
-    for one in stated(workload.spec.type, progress, before.conditions, generation):
+    for one in workload_conditions(workload.spec.type, progress, before.conditions, generation):
         conditions = with_condition(conditions, one, timestamp(now.wall_ms))
     return msgspec.structs.replace(
         before, observed_generation=generation, progress=progress, conditions=conditions
@@ -249,7 +249,7 @@ def _is_cut_off(replica: Replica, silent: Collection[str]) -> bool:
     return status.binding.node in silent
 
 
-def counted(
+def count_stages(
     workload: Workload,
     mine: list[Replica],
     desired: int | None = None,

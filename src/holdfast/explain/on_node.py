@@ -8,7 +8,7 @@ its status shows.
 from __future__ import annotations
 
 from holdfast.agent.work import REPORT_POLICY, RESTART_MAX_MS
-from holdfast.correct.status import counted
+from holdfast.correct.status import count_stages
 from holdfast.explain.answer import (
     CONTROLLER_LOOKS_MS,
     Diagnosis,
@@ -149,7 +149,7 @@ def _uncounted(facts: ReplicaFacts, workload: Workload) -> str:
     """Where the counts in the workload's status are wrong; empty if they are right."""
     if facts.siblings is None:
         return ""
-    now, said = counted(workload, list(facts.siblings)), workload.status.progress
+    now, said = count_stages(workload, list(facts.siblings)), workload.status.progress
     wrong = [
         f"{getattr(said, it)} instead of {getattr(now, it)} {it}"
         for it in _COUNTS

@@ -102,7 +102,7 @@ def order_key(
     return True, counted / weight
 
 
-def decayed(average: float, held: float, elapsed_ms: float, half_life_ms: float) -> float:
+def decay(average: float, held: float, elapsed_ms: float, half_life_ms: float) -> float:
     """The average use after this long at `held`: half of what was before is forgotten."""
     left: float = 2.0 ** (-elapsed_ms / half_life_ms)
     return held + (average - held) * left

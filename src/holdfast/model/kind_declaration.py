@@ -80,7 +80,7 @@ def moment(
     return Column(name, cell, description, priority=int(wide))
 
 
-def joined(table: Mapping[str, object]) -> str:
+def join_map(table: Mapping[str, object]) -> str:
     """A map in one cell."""
     return ",".join(f"{key}={value}" for key, value in table.items()) or "-"
 

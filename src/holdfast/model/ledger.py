@@ -281,7 +281,7 @@ def physical_of(node: Node) -> Amounts:
     return total
 
 
-def overcommitted(resource: str, there: int, percent: int) -> int:
+def with_overcommit(resource: str, there: int, percent: int) -> int:
     """What may be allocated of this amount under an overcommit.
 
     Work that lacks memory is killed, so a tenth of the memory is headroom: the factor applies to
@@ -297,7 +297,7 @@ def allocatable_of(node: Node) -> Amounts:
     """The allocatable amounts of a node: the only place where an overcommit is applied."""
     percents = node.spec.overcommit
     return {
-        resource: overcommitted(resource, there, percents.get(resource, 100))
+        resource: with_overcommit(resource, there, percents.get(resource, 100))
         for resource, there in physical_of(node).items()
     }
 

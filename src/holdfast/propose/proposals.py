@@ -42,7 +42,7 @@ from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters.free_devices import is_counted
 from holdfast.propose.fleet_snapshot import FleetSnapshot, PendingWork
 from holdfast.propose.node_choice import best_row, next_rows
-from holdfast.propose.preemption.promises import resumed
+from holdfast.propose.preemption.promises import resume_promise
 from holdfast.propose.preemption.victim_search import VictimSearch, may_preempt
 
 # Devices: which of a node's devices, and what share of each, a replica should get.
@@ -170,7 +170,7 @@ def decide_batch(
     equivalence = class_of(view, replicas[0], verdict_cache)
     if isinstance(equivalence, PlacementReport):
         return [StayPending(equivalence)] * len(replicas)
-    kept = resumed(view, replicas[0], equivalence, now)
+    kept = resume_promise(view, replicas[0], equivalence, now)
     if kept is not None:
         # Its promise may be charged to the quota already. The caller asks for such a replica alone.
         return [kept]

@@ -182,7 +182,7 @@ def parse(text: str) -> TransactionToken:
     return TransactionToken(int(match[1]), int(match[2]))
 
 
-def withdrawn(token: TransactionToken) -> Unavailable:
+def withdrawn_error(token: TransactionToken) -> Unavailable:
     """The error for a token whose fate was asked for: that promised that it never takes effect."""
     return Unavailable(
         f"nothing was written: token {token} was withdrawn when its fate was asked for"

@@ -164,7 +164,7 @@ class Keyspace:
 
     def _check_usable(self, number: int) -> None:
         if number in self._withdrawn:
-            raise contract.withdrawn(TransactionToken(0, number))
+            raise contract.withdrawn_error(TransactionToken(0, number))
         if number <= self._forgotten_up_to:
             raise contract.forgotten(TransactionToken(0, number))
 

@@ -40,7 +40,7 @@ JOBS = (
         "stopped-counts-as-done",
         "a replica that was stopped counts as one that has succeeded",
         rewrite(
-            CORRECT + "jobs.account:succeeded",
+            CORRECT + "jobs.account:has_succeeded",
             "step.to is State.SUCCEEDED",
             "step.to in (State.SUCCEEDED, State.STOPPING)",
         ),

@@ -24,7 +24,7 @@ PLACES = (
         "any-node-will-do",
         "a per-node replica is created without a selector for its node",
         rewrite(
-            CORRECT + "workload.each_node:pinned",
+            CORRECT + "workload.each_node:pin_to_node",
             "{**placement.node_selector, NODE_LABEL: node}",
             "{**placement.node_selector}",
         ),
@@ -58,7 +58,7 @@ COUNTS = (
         "ready-not-counted",
         "running replicas are not counted as ready",
         rewrite(
-            CORRECT + "status:counted",
+            CORRECT + "status:count_stages",
             "if it.status.state is State.RUNNING and not _is_cut_off(it, silent)",
             "if False",
         ),
@@ -113,7 +113,7 @@ ROLLOUTS = (
         "all-places-at-once",
         "a rollout begins all places at once, and stops every replica there",
         rewrite(
-            CORRECT + "rollout.widening:widened",
+            CORRECT + "rollout.widening:widen",
             "room = missing + status.surge - lag",
             "room = len(seen.places)",
         ),

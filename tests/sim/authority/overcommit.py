@@ -17,7 +17,7 @@ FIRMNESS = (
         "overcommit-applied-twice",
         "the factor multiplies what was multiplied before",
         rewrite(
-            MODEL + "ledger:overcommitted",
+            MODEL + "ledger:with_overcommit",
             "return there * percent // 100",
             "return there * percent // 100 * percent // 100",
         ),
@@ -25,7 +25,9 @@ FIRMNESS = (
     _bug(
         "memory-without-headroom",
         "the factor applies to all of the memory",
-        rewrite(MODEL + "ledger:overcommitted", "(there - headroom) * percent", "there * percent"),
+        rewrite(
+            MODEL + "ledger:with_overcommit", "(there - headroom) * percent", "there * percent"
+        ),
     ),
     _bug(
         "overcommit-only-raised",

@@ -113,7 +113,7 @@ PREEMPTION = (
     _unfair(
         "promise-forgotten",
         "a scheduler does not look for the promise of a replica before it decides",
-        swap(PROPOSE + "preemption.promises:resumed", lambda *_: None),
+        swap(PROPOSE + "preemption.promises:resume_promise", lambda *_: None),
     ),
     _unfair(
         "place-assumed-for-ever",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.probes import ProbeHealth, action_of, resolved
+from holdfast.agent.probes import ProbeHealth, action_of, with_port_number
 from holdfast.agent.runtime_protocol import Check
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import ExecAction, HttpAction, PreStop, Probe, Probes, TcpAction
@@ -134,11 +134,11 @@ def test_work_that_was_ready_stays_so_until_a_probe_says_otherwise() -> None:
 
 def test_named_ports_become_the_numbers_that_were_given() -> None:
     process = Process(addresses={"web": "10.0.0.1:20001", "six": "[::1]:20002"})
-    assert resolved(HttpAction(port="web", path="/x"), process) == HttpAction(20001, "/x")
-    assert resolved(TcpAction(port="six"), process) == TcpAction(port=20002)
-    assert resolved(TcpAction(port="none"), process) is None
-    assert resolved(PORT, process) == PORT
+    assert with_port_number(HttpAction(port="web", path="/x"), process) == HttpAction(20001, "/x")
+    assert with_port_number(TcpAction(port="six"), process) == TcpAction(port=20002)
+    assert with_port_number(TcpAction(port="none"), process) is None
+    assert with_port_number(PORT, process) == PORT
     command = ExecAction(command=("x",))
-    assert resolved(command, process) == command
+    assert with_port_number(command, process) == command
     assert action_of(PreStop(exec=command)) == command
     assert action_of(PreStop()) is None

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.correct.workload.each_node import pinned
+from holdfast.correct.workload.each_node import pin_to_node
 from holdfast.model.kinds.workload import WorkloadType
 from holdfast.model.lifecycle import State
 from holdfast.model.placement import vacancy
@@ -41,7 +41,7 @@ class Daemon(Furnished):
 
     def for_node(self, node: str, place: int, incarnation: int = 0) -> Create:
         birth = self.birth(self.daemon, place, incarnation)
-        template = pinned(self.daemon.spec.template, node)
+        template = pin_to_node(self.daemon.spec.template, node)
         spec = msgspec.structs.replace(birth.object.spec, template=template)
         return Create(msgspec.structs.replace(birth.object, spec=spec))
 

@@ -13,8 +13,8 @@ from holdfast.correct.status import (
     REASONS_MAX,
     SENTENCE_MAX,
     StatusController,
-    counted,
-    seen,
+    count_stages,
+    workload_status,
 )
 from holdfast.correct.workload.replica_creation import revision_of
 from holdfast.model.kinds.node import NodePhase
@@ -62,7 +62,7 @@ def test_each_replica_is_counted_where_it_is() -> None:
         replica(State.SUCCEEDED, 9),
         replica(State.RELEASED, 10),
     ]
-    got = counted(workload(12), mine)
+    got = count_stages(workload(12), mine)
     assert (got.desired, got.admitted, got.queued, got.scheduled) == (12, 10, 1, 1)
     assert (got.bound, got.starting, got.ready, got.serving) == (4, 1, 2, 1)
     assert (got.stopping, got.unknown, got.failed, got.succeeded) == (1, 1, 1, 1)
@@ -121,7 +121,7 @@ def test_whether_a_service_is_available_is_not_known_if_it_hangs_on_silent_nodes
         replica(State.RUNNING, number, stage=Stage.READY, node=name)
         for number, name in enumerate(names)
     ]
-    got = seen(workload(desired), mine, NOW, silent={"dark"})
+    got = workload_status(workload(desired), mine, NOW, silent={"dark"})
     available = condition(got.conditions, AVAILABLE)
     assert available is not None
     assert (available.status, available.reason) == (status, reason)
@@ -133,7 +133,7 @@ def test_replicas_of_the_current_template_are_counted_as_updated() -> None:
     new = replica()
     spec = msgspec.structs.replace(new.spec, revision=revision_of(TEMPLATE))
     new = msgspec.structs.replace(new, spec=spec)
-    assert counted(workload(2), [new, replica(ordinal=1)]).updated == 1
+    assert count_stages(workload(2), [new, replica(ordinal=1)]).updated == 1
 
 
 def test_every_wait_has_a_reason() -> None:
@@ -144,7 +144,7 @@ def test_every_wait_has_a_reason() -> None:
         replica(State.PENDING, 1, pending=Pending(reasons={"NodeFull": 2})),
         replica(State.PENDING, 2),
     ]
-    assert counted(workload(3), mine).pending_reasons == {
+    assert count_stages(workload(3), mine).pending_reasons == {
         "NodeFull": 2,
         "Tainted": 1,
         "WaitingForScheduler": 1,
@@ -155,7 +155,7 @@ def test_reasons_and_sentences_are_bounded() -> None:
     """Invented reasons cannot fill a workload's status."""
     many = Pending(reasons={f"R{at:03}": 1 for at in range(100)})
     step = msgspec.structs.replace(record(State.FAILED, AGENT), evidence="x" * 5_000)
-    got = counted(workload(1), [replica(State.PENDING, pending=many, transitions=(step,))])
+    got = count_stages(workload(1), [replica(State.PENDING, pending=many, transitions=(step,))])
     assert len(got.pending_reasons) == REASONS_MAX
     assert len(got.last_error) == SENTENCE_MAX
 
@@ -163,7 +163,7 @@ def test_reasons_and_sentences_are_bounded() -> None:
 def test_a_crash_loop_is_named_with_its_end() -> None:
     """Until when the place waits, and after how many endings. [E3, A7]"""
     steps = (record(State.FAILED, AGENT, 0, State.RUNNING), record(State.RELEASED, AGENT, 1))
-    got = counted(workload(1), [replica(State.RELEASED, transitions=steps)])
+    got = count_stages(workload(1), [replica(State.RELEASED, transitions=steps)])
     assert got.pending_reasons == {"CrashLoopBackoff": 1}
     assert got.last_error == (
         "CrashLoopBackoff until 2027-01-15T08:00:01Z, 1 in a row: web-0-0 became Failed: exit 1"
@@ -185,7 +185,7 @@ def test_a_crash_loop_in_place_is_named_and_its_last_end_told(
     """Its replica stays Running all the while, so nothing else would say so. [E3, A7, A11]"""
     step = record(State.RUNNING, AGENT, 0, State.RUNNING)
     step = msgspec.structs.replace(step, reason=reason, evidence="attempt 2: exit code 3")
-    got = counted(workload(1), [replica(State.RUNNING, stage=stage, transitions=(step,))])
+    got = count_stages(workload(1), [replica(State.RUNNING, stage=stage, transitions=(step,))])
     assert got.pending_reasons == ({"CrashLoopBackoff": 1} if is_waiting else {})
     assert got.last_error == f"web-0-0 was restarted: {reason} (attempt 2: exit code 3)"
 
@@ -201,7 +201,7 @@ def test_the_last_error_stays_when_its_replica_is_gone() -> None:
 
 
 def told(service: Workload, mine: list[Replica]) -> Workload:
-    return msgspec.structs.replace(service, status=seen(service, mine, NOW))
+    return msgspec.structs.replace(service, status=workload_status(service, mine, NOW))
 
 
 def test_nothing_is_written_when_nothing_differs() -> None:
@@ -260,7 +260,7 @@ def test_of_a_job_all_that_is_complete_counts_as_succeeded_and_its_deadline_is_s
     steps = (record(State.SUCCEEDED, AGENT, 0, State.RUNNING), record(State.RELEASED, AGENT))
     mine = [replica(State.RELEASED, 1, transitions=steps), replica(State.RELEASED, 2)]
     mine[1] = replaced(mine[1], status=replaced(mine[1].status, transitions=steps))
-    progress = counted(job, mine)
+    progress = count_stages(job, mine)
     assert (progress.desired, progress.succeeded) == (4, 3)
     assert (progress.deadline, progress.deadline_state) == (at(60_000), "Running")
 

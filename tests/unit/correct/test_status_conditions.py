@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.correct.status import AVAILABLE, BOUND, RETRYING, StatusController, stated
+from holdfast.correct.status import (
+    AVAILABLE,
+    BOUND,
+    RETRYING,
+    StatusController,
+    workload_conditions,
+)
 from holdfast.correct.workload.endings import BACKOFF_REASON
 from holdfast.model.kinds.workload import Progress, WorkloadType
 from holdfast.model.lifecycle import State
@@ -20,7 +26,7 @@ SERVICE, JOB = WorkloadType.SERVICE, WorkloadType.JOB
 def said(
     kind: WorkloadType = SERVICE, known: tuple[Condition, ...] = (), **counts: Any
 ) -> dict[str, Condition]:
-    return {it.type: it for it in stated(kind, Progress(**counts), known, 7)}
+    return {it.type: it for it in workload_conditions(kind, Progress(**counts), known, 7)}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.model.fairness import (
     Claimant,
-    decayed,
+    decay,
     dominant_share,
     largest_gap,
     order_key,
@@ -129,6 +129,6 @@ def test_a_tenant_below_its_minimum_goes_before_all_others() -> None:
 
 def test_half_of_the_past_is_forgotten_after_a_half_life() -> None:
     """And the average goes up to what is held as fast. [G2]"""
-    assert decayed(80.0, 0.0, 900, 900) == 40.0
-    assert decayed(0.0, 80.0, 1_800, 900) == 60.0
-    assert decayed(7.0, 3.0, 0, 900) == 7.0
+    assert decay(80.0, 0.0, 900, 900) == 40.0
+    assert decay(0.0, 80.0, 1_800, 900) == 60.0
+    assert decay(7.0, 3.0, 0, 900) == 7.0

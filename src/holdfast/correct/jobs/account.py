@@ -83,11 +83,11 @@ def tally(job: Workload, mine: Iterable[Replica]) -> JobTally:
             failures[ordinal] = count
         if fatal is None and verdict_on(job.spec.job, replica) is FailureAction.FAIL_JOB:
             fatal = replica
-    done = (ordinal for ordinal, there in lives.items() if any(map(succeeded, there)))
+    done = (ordinal for ordinal, there in lives.items() if any(map(has_succeeded, there)))
     return JobTally(parse(account.completed_indexes).plus(done), failures, lives, fatal)
 
 
-def succeeded(replica: Replica) -> bool:
+def has_succeeded(replica: Replica) -> bool:
     """Whether it has ever succeeded, also where that became known later."""
     return any(step.to is State.SUCCEEDED for step in replica.status.transitions)
 

@@ -23,7 +23,7 @@ import msgspec
 
 from holdfast.correct.pacing import MonotonicWaits
 from holdfast.correct.rollout.survey import RolloutPlace, RolloutSurvey
-from holdfast.correct.rollout.widening import allowed, hold_seconds, text_of, widened
+from holdfast.correct.rollout.widening import hold_seconds, ordinals_allowed, text_of, widen
 from holdfast.model.kinds.workload import (
     Rollout,
     RolloutPhase,
@@ -187,10 +187,10 @@ class _Step:
         elif self._is_gate_passed():
             # Where a deadline had paused it, the begun ordinals have become healthy after all.
             after = msgspec.structs.replace(
-                widened(self._workload, self._seen, status, self._lag), step=status.step + 1
+                widen(self._workload, self._seen, status, self._lag), step=status.step + 1
             )
         else:
-            after = widened(self._workload, self._seen, status, self._lag)
+            after = widen(self._workload, self._seen, status, self._lag)
         if after == status:
             return None
         if is_back:
@@ -211,7 +211,7 @@ class _Step:
         """Whether all ordinals of a canary step have been healthy for long enough."""
         hold_s = hold_seconds(self._workload)
         begun = [it for it in self._begun if not it.is_surge]
-        if hold_s is None or self._lag or len(begun) < allowed(self._workload, self._seen):
+        if hold_s is None or self._lag or len(begun) < ordinals_allowed(self._workload, self._seen):
             return False
         return not any(self._holds_ms(it, hold_s) for it in self._begun)
 

@@ -29,7 +29,7 @@ def hold_seconds(workload: Workload) -> int | None:
     return steps[rollout.step].hold_seconds if is_step else None
 
 
-def allowed(workload: Workload, seen: RolloutSurvey) -> int:
+def ordinals_allowed(workload: Workload, seen: RolloutSurvey) -> int:
     """How many ordinals may take the new revision by now."""
     count = len(seen.lasting)
     if hold_seconds(workload) is None:
@@ -38,7 +38,7 @@ def allowed(workload: Workload, seen: RolloutSurvey) -> int:
     return min(count, portion(step.portion, seen.stated, round_up=True))
 
 
-def widened(
+def widen(
     workload: Workload, seen: RolloutSurvey, status: RolloutStatus, lag: int
 ) -> RolloutStatus:
     """The status with as many more ordinals as may be in progress. `lag` of them already are."""
@@ -50,7 +50,7 @@ def widened(
         surge = surge if any(it.is_misplaced for it in seen.places) else 0
         return msgspec.structs.replace(status, surge=max(status.surge, surge))
     room = missing + status.surge - lag
-    chosen = _chosen(seen, status, room, allowed(workload, seen))
+    chosen = _chosen(seen, status, room, ordinals_allowed(workload, seen))
     return msgspec.structs.replace(
         status, surge=max(status.surge, surge), updated=text_of(seen, chosen)
     )

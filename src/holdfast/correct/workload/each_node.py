@@ -144,11 +144,11 @@ class PerNodeReplicas:
         if stated is None:
             return []
         notes = endings_notes(workload, lives[-1] if lives else None)
-        template = pinned(stated, node.name)
+        template = pin_to_node(stated, node.name)
         return [self._creation.create(workload, ordinal, term, notes, template, stated)]
 
 
-def wanted(view: Snapshot, workload: Workload) -> int:
+def nodes_wanted(view: Snapshot, workload: Workload) -> int:
     """The number of nodes that should have a replica: they fit, and take work or have one."""
     workload = in_force(view, workload)
     homes = {home_of(it) for it in _mine(view, workload) if it.status.state in FURTHER}
@@ -173,7 +173,7 @@ def in_force(view: Snapshot, workload: Workload) -> Workload:
     return msgspec.structs.replace(workload, spec=spec)
 
 
-def pinned(template: Template, node: str) -> Template:
+def pin_to_node(template: Template, node: str) -> Template:
     """The template of a replica for one node only."""
     placement = template.placement
     selector = {**placement.node_selector, NODE_LABEL: node}

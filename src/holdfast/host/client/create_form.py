@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.model.encoding import wire
 from holdfast.model.encoding.json_guard import measure
-from holdfast.model.encoding.problems import describe_error, malformed
+from holdfast.model.encoding.problems import describe_error, malformed_error
 from holdfast.model.errors import Invalid, Missing
 from holdfast.model.registry import kind_named
 from holdfast.model.requests import Create, Term
@@ -54,7 +54,7 @@ def unpack(form: CreateForm) -> Create:
     try:
         kind = kind_named(_KIND.decode(body).kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is not an object: {describe_error(error)}") from None
+        raise malformed_error(f"is not an object: {describe_error(error)}") from None
     except Missing as error:
         raise Invalid(error.message) from None
     # An unknown field from a component is a bug; a warning would not be enough.

@@ -173,7 +173,7 @@ def _ignore(error: Unavailable) -> None:
     """A reader that waits for the next server need not know why."""
 
 
-async def reopened(
+async def reopen(
     watch: Callable[[], AsyncGenerator[Event, None]],
     rng: Rng,
     expired: Callable[[], None],
@@ -236,7 +236,7 @@ async def follow(
     def taken() -> AsyncGenerator[ListWatchEvent[AnyObject], None]:
         return _taken(reflector, watch())
 
-    async with contextlib.aclosing(reopened(taken, client.performer.rng, expired)) as events:
+    async with contextlib.aclosing(reopen(taken, client.performer.rng, expired)) as events:
         async for event in events:
             yield event
 

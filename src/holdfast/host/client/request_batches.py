@@ -100,7 +100,7 @@ class Batcher:
 
         Raises Unavailable when it was certainly not received, OutcomeUnknown when it may have been.
         """
-        return raised(await self.submit(name, data, timeout_s))
+        return raise_if_error(await self.submit(name, data, timeout_s))
 
     def submit(self, name: str, data: bytes, timeout_s: float) -> asyncio.Future[Any]:
         """Ask without waiting: the future gets the verdict, with errors as values."""
@@ -199,7 +199,7 @@ class Batcher:
             received()
 
 
-def raised(verdict: Any) -> Any:
+def raise_if_error(verdict: Any) -> Any:
     """Return a verdict. Raises one that is an error."""
     if isinstance(verdict, HoldfastError):
         # One error may answer many callers, so it must not collect their tracebacks.
@@ -232,7 +232,7 @@ class RequestBatches:
 
     async def ask(self, request: Any, timeout_s: float) -> Any:
         """See `Batcher`."""
-        return raised(await self.submit(request, timeout_s))
+        return raise_if_error(await self.submit(request, timeout_s))
 
     def submit(self, request: Any, timeout_s: float) -> asyncio.Future[Any]:
         """See `Batcher`."""

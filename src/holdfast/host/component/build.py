@@ -37,7 +37,7 @@ from holdfast.host.pki.component_credentials import (
 from holdfast.host.pki.node_join import join_or_load, renew_certificate
 from holdfast.host.pki.trust_follower import TrustFollower
 from holdfast.host.process.directory_lock import DirectoryLock
-from holdfast.host.runtime.isolation_levels import offered
+from holdfast.host.runtime.isolation_levels import offered_isolation
 from holdfast.host.runtime.runtime import NodeRuntime
 from holdfast.host.runtime.starting import RuntimeOptions
 from holdfast.host.tunnel.agent_end import AgentTunnel
@@ -234,7 +234,7 @@ async def _agent(
     )
     pki = settings.pki if settings.pki is not None else _own_pki(settings)
     trust = TrustFollower(api_client, identity, rotation, pki, runtime.refresh_tokens)
-    level, notes = await asyncio.to_thread(offered, settings.data, node, settings.options)
+    level, notes = await asyncio.to_thread(offered_isolation, settings.data, node, settings.options)
     facts = msgspec.structs.replace(
         settings.facts,
         installation=directory_lock.installation,

@@ -128,7 +128,7 @@ def variables(local: Sequence[LocalDevice], owned: Sequence[DeviceShare]) -> dic
     return found
 
 
-def denied(local: Sequence[LocalDevice], owned: Sequence[DeviceShare]) -> tuple[str, ...]:
+def deny_rules(local: Sequence[LocalDevice], owned: Sequence[DeviceShare]) -> tuple[str, ...]:
     """Rules for the devices of this machine that the work does not own."""
     ids = {share.device for share in owned}
     rules = (rule_of(it.path) for it in local if it.path and it.device.id not in ids)

@@ -28,7 +28,9 @@ SHARED_SOCKETS = (
 )
 
 
-def offered(folder: Path, node: str, options: RuntimeOptions) -> tuple[Isolation, tuple[str, ...]]:
+def offered_isolation(
+    folder: Path, node: str, options: RuntimeOptions
+) -> tuple[Isolation, tuple[str, ...]]:
     """The isolation level that an agent with this directory can offer, and notes. Blocks."""
     numbers = options.rules.numbers
     if numbers is None:
@@ -47,7 +49,7 @@ def offered(folder: Path, node: str, options: RuntimeOptions) -> tuple[Isolation
             level, lacking = _sandboxed(folder, groups, program, first, options)
         finally:
             groups.retire()
-        flaws = runc.warnings(runc.installed())
+        flaws = runc.warnings(runc.installed_version())
     except Unavailable as error:
         return Isolation.USER, (f"containers are not available: {error}"[:NOTE_MAX], *limits)
     notes = tuple(f"runc has {flaw}: install a fixed version"[:NOTE_MAX] for flaw in flaws)

@@ -124,7 +124,7 @@ def start(
     Invalid, Unavailable or OSError mean that nothing runs and nothing will; StartedBefore means
     that the attempt was started before, and nothing more was started now.
     """
-    of = of if image is None else containers.dressed(of, image)
+    of = of if image is None else containers.with_image_defaults(of, image)
     check_supported(of.template)
     runtime = _runtime(of, place, image)
     # A container has its own ways of isolation; see `containers`.
@@ -150,7 +150,7 @@ def start(
             raise InvariantBroken(f"another process holds the new attempt {of.attempt}")
         try:
             word = runs_as.word() if runs_as is not None and image is None else ""
-            wanted = limits.wanted(of.template)
+            wanted = limits.cgroup_limits(of.template)
             most, aside = wanted.disk_bytes, wanted.disk_aside_bytes
             if most:
                 told["disk"] = f"looked at each {disk.LOOK_S:g} s {render(Resource.DISK, most)}"
@@ -227,7 +227,7 @@ def _found(
         joins=place.groups.joins(of.attempt, (limits.CPU, limits.MEMORY)),
         runtime=box.runtime,
     )
-    return containers.boxed(of, boxing, found)
+    return containers.in_container(of, boxing, found)
 
 
 def _network(of: Launch, place: StartContext, ports: Mapping[str, int]) -> ContainerNetwork:
@@ -276,8 +276,8 @@ def _limited(
     of: Launch, place: StartContext, box: _Box | None
 ) -> Iterator[tuple[dict[str, str], tuple[int, ...]]]:
     """Make its groups: what they enforce, and how to join them. Removed if nothing was started."""
-    wanted = limits.wanted(of.template, place.options.pids_max)
-    denied = devices.denied(place.options.devices, of.devices)
+    wanted = limits.cgroup_limits(of.template, place.options.pids_max)
+    denied = devices.deny_rules(place.options.devices, of.devices)
     try:
         told = place.groups.make(of.attempt, wanted, () if box is not None else denied)
         if box is not None:

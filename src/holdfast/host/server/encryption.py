@@ -17,7 +17,7 @@ from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.store.contract import Store
 from holdfast.store.encryption import EncryptedStore
 from holdfast.store.encryption.encrypted_store import demand_plain
-from holdfast.store.encryption.key_file import KeyFile, encoded, new_key
+from holdfast.store.encryption.key_file import KeyFile, encode_keys, new_key
 from holdfast.store.encryption.keyring import Keyring, KeyService
 from holdfast.store.encryption.kms import ExecKms
 
@@ -90,7 +90,7 @@ async def _service(store: Store, settings: ServerSettings) -> KeyService | None:
 
 def _make(path: Path) -> None:
     private_directory(path.parent)
-    write_private(path, encoded([new_key(FIRST_KEY)]))
+    write_private(path, encode_keys([new_key(FIRST_KEY)]))
 
 
 class Reencryption:

@@ -62,7 +62,7 @@ async def _open_etcd(endpoints: str, access: EtcdAccess, warn: Callable[[str], N
         quota_bytes=access.quota_bytes,
     )
     config.check()
-    for warning in unprotected(config.endpoints):
+    for warning in tls_warnings(config.endpoints):
         warn(warning)
     store = await EtcdStore.open(config)
     for warning in store.warnings:
@@ -70,7 +70,7 @@ async def _open_etcd(endpoints: str, access: EtcdAccess, warn: Callable[[str], N
     return store
 
 
-def unprotected(endpoints: Sequence[str]) -> tuple[str, ...]:
+def tls_warnings(endpoints: Sequence[str]) -> tuple[str, ...]:
     """Return a warning if etcd is reached over a network without TLS."""
     plain = [it for it in endpoints if not it.startswith("https://") and not _is_local(it)]
     if not plain:

@@ -20,7 +20,7 @@ from holdfast.model.encoding.problems import (
     UNKNOWN,
     Problems,
     invalid,
-    malformed,
+    malformed_error,
 )
 from holdfast.model.encoding.struct_checks import struct_check
 from holdfast.model.errors import FieldError, Invalid
@@ -57,7 +57,7 @@ def conform(cls: type[AnyStruct], tree: Any, *, strict: bool) -> Decoded[AnyStru
     except msgspec.ValidationError as error:
         # The checks are at least as strict as msgspec. If they ever differ, the client gets an
         # error.
-        raise malformed(f"does not conform: {error}") from None
+        raise malformed_error(f"does not conform: {error}") from None
     return Decoded(typed, tuple(e.path for e in problems.unknown), _warnings(problems))
 
 

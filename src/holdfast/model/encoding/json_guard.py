@@ -22,7 +22,7 @@ from holdfast.model.encoding.problems import (
     Problems,
     escape,
     invalid,
-    malformed,
+    malformed_error,
 )
 from holdfast.model.errors import Invalid
 from holdfast.model.meta import INT_MAX
@@ -51,7 +51,7 @@ def measure(data: bytes) -> None:
     """
     if len(data) > BODY_BYTES_MAX:
         rule = f"must be at most {BODY_BYTES_MAX} bytes; it has {len(data)}"
-        raise malformed(rule, code=CODE_TOO_LARGE)
+        raise malformed_error(rule, code=CODE_TOO_LARGE)
     # Each value needs a byte, each level a bracket: most documents are this small and flat.
     if len(data) <= NODES_MAX and data.count(b"[") + data.count(b"{") <= DEPTH_MAX:
         return
@@ -80,21 +80,21 @@ def _empty_containers(outside: bytes) -> int:
 
 
 def _too_many_nodes() -> NoReturn:
-    raise malformed(f"must have at most {NODES_MAX} values")
+    raise malformed_error(f"must have at most {NODES_MAX} values")
 
 
 def _measure_depth(outside: bytes, opening: int) -> None:
     brackets = outside.translate(_FOLD_BRACKETS, _NOT_BRACKETS)
     if len(brackets) > 2 * opening:
         # It is wrong, and a megabyte of these would make the loop below slow.
-        raise malformed("is not JSON: more brackets are closed than opened")
+        raise malformed_error("is not JSON: more brackets are closed than opened")
     for _ in range(DEPTH_MAX):
         if not brackets:
             return
         # Each pass removes the innermost pairs, and so one level of the deepest nesting at least.
         brackets = brackets.replace(b"[]", b"")
     if b"[]" in brackets or brackets.count(b"[") > DEPTH_MAX:
-        raise malformed(f"must not be nested deeper than {DEPTH_MAX} levels")
+        raise malformed_error(f"must not be nested deeper than {DEPTH_MAX} levels")
 
 
 def has_long_integer(data: bytes) -> bool:
@@ -112,15 +112,15 @@ def parse(data: bytes, *, hide_values: bool = False) -> Any:
     """
     measure(data)
     if not data:
-        raise malformed("is empty")
+        raise malformed_error("is empty")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise malformed(
+        raise malformed_error(
             f"must be UTF-8; byte 0x{data[error.start]:02x} at offset {error.start} is not"
         ) from None
     if text.startswith("\ufeff"):
-        raise malformed("must not begin with a byte order mark")
+        raise malformed_error("must not begin with a byte order mark")
     return _Parse(hide_values).run(text, escapes="\\u" in text)
 
 
@@ -241,4 +241,4 @@ def _has_lone_surrogate(text: str) -> bool:
 def _not_json(error: json.JSONDecodeError) -> Invalid:
     # The parser's message names no value of the document, only what it expected and where.
     rule = escape(error.msg, 80)
-    return malformed(f"is not JSON: {rule} at line {error.lineno}, column {error.colno}")
+    return malformed_error(f"is not JSON: {rule} at line {error.lineno}, column {error.colno}")

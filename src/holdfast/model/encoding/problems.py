@@ -136,6 +136,6 @@ def invalid(
     return Invalid(about + "; ".join(texts), found, code=code)
 
 
-def malformed(rule: str, *, code: str = CODE_MALFORMED) -> Invalid:
+def malformed_error(rule: str, *, code: str = CODE_MALFORMED) -> Invalid:
     """The error for a document that cannot be read as a whole."""
     return Invalid(f"the document {rule}", (FieldError(path="", value="", rule=rule),), code=code)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from holdfast.model.kind_declaration import Kind, KindRules, Unwritten, Writers, count, joined, text
+from holdfast.model.kind_declaration import (
+    Kind,
+    KindRules,
+    Unwritten,
+    Writers,
+    count,
+    join_map,
+    text,
+)
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import Template
 from holdfast.model.lifecycle import Actor, Cause, Stage, State
@@ -266,7 +274,7 @@ def _node_of(replica: Replica) -> str:
 
 
 def _addresses(replica: Replica) -> str:
-    return joined(replica.status.process.addresses)
+    return join_map(replica.status.process.addresses)
 
 
 def _class_of(replica: Replica) -> str:

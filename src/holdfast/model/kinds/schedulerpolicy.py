@@ -14,7 +14,7 @@ from holdfast.model.kind_declaration import (
     NoEffectRow,
     Unwritten,
     Writers,
-    joined,
+    join_map,
     text,
 )
 from holdfast.model.kinds.template import DeviceRequest, Resources
@@ -168,7 +168,9 @@ SCHEDULER_POLICY_KIND = Kind(
     columns=(
         text("Stage", lambda o: o.spec.stage.value, "how much of the work it decides for"),
         text("Fallback", lambda o: o.spec.fallback or "-", "what to go back to"),
-        text("Weights", lambda o: joined(o.spec.weights), "how much each scorer counts", wide=True),
+        text(
+            "Weights", lambda o: join_map(o.spec.weights), "how much each scorer counts", wide=True
+        ),
     ),
     namespaced=False,
     short_names=("sp",),

@@ -16,7 +16,7 @@ from holdfast.model.kind_declaration import (
     Unwritten,
     Writers,
     count,
-    joined,
+    join_map,
     moment,
     text,
 )
@@ -322,12 +322,12 @@ def _reclaim(quota: Quota) -> str:
     notice = quota.status.reclaim
     if notice is None:
         return "-"
-    return f"{joined(notice.amounts)} from {notice.deadline.isoformat(timespec='seconds')}"
+    return f"{join_map(notice.amounts)} from {notice.deadline.isoformat(timespec='seconds')}"
 
 
 def _budgets(quota: Quota) -> str:
     classes = quota.spec.priority_classes
-    return ";".join(f"{name}:{joined(budget)}" for name, budget in classes.items()) or "-"
+    return ";".join(f"{name}:{join_map(budget)}" for name, budget in classes.items()) or "-"
 
 
 def _quota_rules() -> KindRules:
@@ -348,9 +348,9 @@ QUOTA_KIND = Kind(
     ),
     columns=(
         text("Cohort", lambda o: o.spec.cohort or "-", "with whom it lends and borrows"),
-        text("Hard", lambda o: joined(o.spec.hard), "what may be committed"),
-        text("Used", lambda o: joined(o.status.used.get("hard", {})), "what is committed"),
-        text("Borrowing", lambda o: joined(o.spec.borrowing), "on top of that", wide=True),
+        text("Hard", lambda o: join_map(o.spec.hard), "what may be committed"),
+        text("Used", lambda o: join_map(o.status.used.get("hard", {})), "what is committed"),
+        text("Borrowing", lambda o: join_map(o.spec.borrowing), "on top of that", wide=True),
         text("Reclaim", _reclaim, "what the cohort wants back, and from when on it stops work"),
         text("Budgets", _budgets, "by priority class", wide=True),
     ),

@@ -13,7 +13,7 @@ from holdfast.model.kind_declaration import (
     Unwritten,
     Writers,
     count,
-    joined,
+    join_map,
     text,
 )
 from holdfast.model.kinds.workload import RolloutPhase, Workload, WorkloadRevision, WorkloadType
@@ -105,7 +105,7 @@ WORKLOAD_KIND = Kind(
         text("Rollout", _rollout, "the revision, or how far the next one has come"),
         text(
             "Waits for",
-            lambda o: joined(o.status.progress.pending_reasons),
+            lambda o: join_map(o.status.progress.pending_reasons),
             "why they wait",
             wide=True,
         ),

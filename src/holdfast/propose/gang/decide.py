@@ -51,7 +51,7 @@ from holdfast.propose.preemption.promises import (
     bind_of_promise,
     fits_now,
     is_kept,
-    promised,
+    promised_preemption,
     promises_of,
 )
 from holdfast.propose.preemption.victim_search import may_preempt, times
@@ -110,9 +110,9 @@ def _promised(
         or len(promises) < needed
         or not all(is_kept(view, it, equivalence, now) for it in promises)
     ):
-        return promised(view, promises, is_over=True)
+        return promised_preemption(view, promises, is_over=True)
     if not fits_now(view, promises):
-        return promised(view, promises, is_over=False)
+        return promised_preemption(view, promises, is_over=False)
     places = tuple((it.replica, bind_of_promise(view, it)) for it in promises)
     return BindGang(workload, places, needed)
 

@@ -129,7 +129,7 @@ def bind_of_promise(view: FleetSnapshot, promise: OpenPromise) -> BindReplica:
     )
 
 
-def resumed(
+def resume_promise(
     view: FleetSnapshot, replica: Replica, equivalence: EquivalenceClass, now: Instant
 ) -> BindReplica | Preempt | None:
     """What to do about the promise of a replica; None if it has none."""
@@ -140,10 +140,12 @@ def resumed(
     is_over = not is_kept(view, promise, equivalence, now)
     if not is_over and fits_now(view, promises):
         return bind_of_promise(view, promise)
-    return promised(view, promises, is_over=is_over)
+    return promised_preemption(view, promises, is_over=is_over)
 
 
-def promised(view: FleetSnapshot, promises: Sequence[OpenPromise], *, is_over: bool) -> Preempt:
+def promised_preemption(
+    view: FleetSnapshot, promises: Sequence[OpenPromise], *, is_over: bool
+) -> Preempt:
     """The decision to wait for promises that the store shows, or to give them back."""
     places = [_place_of(view, it) for it in promises]
     first = places[0]

@@ -23,7 +23,7 @@ from holdfast.model.fairness import (
     Claimant,
     OrderKey,
     Standing,
-    decayed,
+    decay,
     dominant_share,
     order_key,
     standings,
@@ -208,14 +208,14 @@ class FairShares:
         of.at_ms = self._now.monotonic_ms
         for name in dict.fromkeys((*of.held, *of.average)):
             held = of.held.get(name, 0)
-            of.average[name] = decayed(
+            of.average[name] = decay(
                 of.average.get(name, 0.0), held, elapsed_ms, self._half_life_ms
             )
 
     def _remember(self, of: _Tenant, amounts: Amounts, since_ms: int, until_ms: int) -> None:
         """Add what was held from `since_ms` ago until `until_ms` ago."""
-        kept = decayed(1.0, 0.0, until_ms, self._half_life_ms)
-        part = kept - decayed(1.0, 0.0, since_ms, self._half_life_ms)
+        kept = decay(1.0, 0.0, until_ms, self._half_life_ms)
+        part = kept - decay(1.0, 0.0, since_ms, self._half_life_ms)
         for name, units in amounts.items():
             of.average[name] = of.average.get(name, 0.0) + units * part
 

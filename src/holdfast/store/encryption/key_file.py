@@ -43,7 +43,7 @@ def new_key(name: str) -> Key:
     return Key(name, secrets.token_bytes(DATA_KEY_BYTES))
 
 
-def encoded(keys: Sequence[Key]) -> bytes:
+def encode_keys(keys: Sequence[Key]) -> bytes:
     """The content of a key file."""
     lines = [f"{key.name} {base64.b64encode(key.secret).decode()}\n" for key in keys]
     return "".join(lines).encode()

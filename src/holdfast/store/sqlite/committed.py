@@ -207,7 +207,7 @@ class CommittedState:
                 first = self._index.compacted + 1
                 piece = min(revision, self._index.compacted + _COMPACT_AT_ONCE)
                 for number, steps in enumerate(self._index.compact(piece), first):
-                    rows = superseded(number, steps)
+                    rows = superseded_rows(number, steps)
                     for row in rows:
                         self._cache.drop(row)
                     self._garbage.append(Garbage(number, rows))
@@ -231,7 +231,7 @@ class CommittedState:
         return taken
 
 
-def superseded(revision: int, steps: Steps) -> list[int]:
+def superseded_rows(revision: int, steps: Steps) -> list[int]:
     """The rows that only revisions before this one need: replaced ones, and its deletions."""
     rows = [step.before.id for step in steps if step.before is not None]
     # A revision's rows are in the order of its steps.

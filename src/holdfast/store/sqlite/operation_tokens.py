@@ -68,7 +68,7 @@ class TokenBook:
         if token <= self.forgotten:
             raise contract.forgotten(token)
         if token in self._withdrawn:
-            raise contract.withdrawn(token)
+            raise contract.withdrawn_error(token)
         if token <= self._expired:
             raise Unavailable(
                 f"nothing was written: token {token} is too old to be used; use a new one"

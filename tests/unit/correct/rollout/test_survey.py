@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.correct.rollout.survey import led_on_nodes
-from holdfast.correct.workload.each_node import pinned
+from holdfast.correct.workload.each_node import pin_to_node
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant
@@ -27,7 +27,7 @@ def each(**rollout: Any) -> Workload:
 
 
 def on(name: str, state: State = State.RUNNING, place: int = 0, **status: Any) -> Replica:
-    return replica(state, place, node=name, template=pinned(TEMPLATE, name), **status)
+    return replica(state, place, node=name, template=pin_to_node(TEMPLATE, name), **status)
 
 
 def closed(name: str) -> Node:

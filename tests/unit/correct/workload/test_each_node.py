@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.correct.workload.controller import WorkloadController
-from holdfast.correct.workload.each_node import is_same_home, pinned
+from holdfast.correct.workload.each_node import is_same_home, pin_to_node
 from holdfast.correct.workload.endings import ENDINGS_ANNOTATION
 from holdfast.model.kinds.node import Node, NodeDrain, NodePhase, Protection
 from holdfast.model.kinds.placement import Placement, Taint, TaintEffect, Toleration
@@ -49,7 +49,7 @@ def daemon(**placement: Any) -> Workload:
 def at_home(
     home: str, state: State = State.RUNNING, ordinal: int = 0, incarnation: int = 0, **more: Any
 ) -> Replica:
-    made = pinned(TEMPLATE, home)
+    made = pin_to_node(TEMPLATE, home)
     return replica(state, ordinal, incarnation, node=home, template=made, **more)
 
 

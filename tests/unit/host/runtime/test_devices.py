@@ -62,9 +62,9 @@ def test_work_is_told_of_its_devices_and_gpus_of_others_are_hidden() -> None:
 
 def test_work_is_kept_from_the_devices_that_it_does_not_own() -> None:
     owned = (DeviceShare("g1", "gpu", 1000),)
-    assert devices.denied((G0, F0, G1), owned) == ("c 1:3 rwm",)
+    assert devices.deny_rules((G0, F0, G1), owned) == ("c 1:3 rwm",)
     assert devices.paths((G0, F0, G1), owned) == ("/dev/zero",)
-    assert devices.denied((G0, F0, G1), ()) == ("c 1:3 rwm", "c 1:5 rwm")
+    assert devices.deny_rules((G0, F0, G1), ()) == ("c 1:3 rwm", "c 1:5 rwm")
 
 
 def test_gpus_are_read_from_the_driver_and_nonsense_is_not() -> None:

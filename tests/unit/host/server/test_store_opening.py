@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.host.server.server_process import ServerProcess
 from holdfast.host.server.settings import ListenAddress, ServerSettings
-from holdfast.host.server.store_opening import demand_plane, take_over_store, unprotected
+from holdfast.host.server.store_opening import demand_plane, take_over_store, tls_warnings
 from holdfast.model import keys
 from holdfast.model.errors import Forbidden
 from holdfast.model.plane import Plane, PlaneRole
@@ -37,7 +37,7 @@ def test_etcd_over_a_network_without_tls_is_warned_of(
     endpoints: tuple[str, ...], is_warned: bool
 ) -> None:
     """All users of that network could read every Secret."""
-    told = unprotected(endpoints)
+    told = tls_warnings(endpoints)
     assert bool(told) is is_warned
     assert all("--etcd-ca-file" in it for it in told)
     # Only what is not protected is named.

@@ -25,7 +25,7 @@ from holdfast.model.transaction import (
 from holdfast.store.encryption import EncryptedStore
 from holdfast.store.encryption import keyring as keyrings
 from holdfast.store.encryption.encrypted_store import ReencryptionResult, demand_plain
-from holdfast.store.encryption.key_file import KeyFile, encoded, new_key, read
+from holdfast.store.encryption.key_file import KeyFile, encode_keys, new_key, read
 from holdfast.store.encryption.keyring import Keyring
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
@@ -307,7 +307,7 @@ def test_nothing_of_a_plain_secret_is_left_in_the_file_once_it_is_encrypted(
 ) -> None:
     """History that is forgotten is overwritten, small values and large ones."""
     path = tmp_path / "keys"
-    write_private(path, encoded([new_key("one")]))
+    write_private(path, encode_keys([new_key("one")]))
     secrets = {f"{HERE}{size}": b'{"canary":"%b"}' % (b"kept" * size) for size in (10, 9_000)}
 
     async def whole() -> None:

@@ -16,7 +16,7 @@ from holdfast.model.encoding import encrypted_records
 from holdfast.model.encoding.encrypted_records import Header, frame, header_bytes, split_record
 from holdfast.model.errors import Invalid, RecordUnreadable, Unavailable
 from holdfast.store.encryption import keyring
-from holdfast.store.encryption.key_file import Key, KeyFile, encoded, new_key, read
+from holdfast.store.encryption.key_file import Key, KeyFile, encode_keys, new_key, read
 from holdfast.store.encryption.keyring import Keyring, Wrapped
 
 HERE = "objects/secrets/risk/db"
@@ -151,14 +151,14 @@ FIXED = Key("a", bytes(range(32)))
 
 
 def key_file(path: Path, *names: str) -> Path:
-    write_private(path, encoded([new_key(name) for name in names]))
+    write_private(path, encode_keys([new_key(name) for name in names]))
     return path
 
 
 def test_a_key_file_wraps_with_its_first_key_and_opens_with_all(tmp_path: Path) -> None:
     path = key_file(tmp_path / "keys", "old")
     before = ring_of(path).encrypt(HERE, PLAIN)
-    write_private(path, encoded([new_key("new"), *read(path)]))
+    write_private(path, encode_keys([new_key("new"), *read(path)]))
     after = ring_of(path)
     assert after.current == "new"
     assert opened(after, HERE, before) == PLAIN
@@ -172,7 +172,7 @@ def test_another_key_of_the_same_name_opens_nothing(tmp_path: Path) -> None:
 def test_a_key_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     path = key_file(tmp_path / "keys", "old")
     one = ring_of(path)
-    write_private(path, encoded([new_key("new"), *read(path)]))
+    write_private(path, encode_keys([new_key("new"), *read(path)]))
     asyncio.run(one.refresh())
     assert one.current == "new"
 
@@ -186,8 +186,8 @@ def ring_of(path: Path) -> Keyring:
     [
         (b"", 0o600, "from 1 to"),
         (b"name short\n", 0o600, "32 bytes in base64"),
-        (encoded([FIXED, FIXED]), 0o600, "different names"),
-        (encoded([FIXED]), 0o640, "chmod 600"),
+        (encode_keys([FIXED, FIXED]), 0o600, "different names"),
+        (encode_keys([FIXED]), 0o640, "chmod 600"),
         (b"\xff\xfe", 0o600, "not text"),
     ],
 )

@@ -22,7 +22,7 @@ from holdfast.host.api.objects.bodies import (
     validation,
 )
 from holdfast.model.encoding import wire
-from holdfast.model.encoding.problems import CODE_TOO_LARGE, malformed
+from holdfast.model.encoding.problems import CODE_TOO_LARGE, malformed_error
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kind_declaration import Kind
 from holdfast.model.refusal import Refusal
@@ -47,7 +47,7 @@ _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 def demand_few(body: bytes) -> None:
     """Refuse a body with too many values before it is split. Raises Invalid."""
     if body.count(b",") > COMMAS_MAX:
-        raise malformed(f"must have at most {COMMAS_MAX} values", code=CODE_TOO_LARGE)
+        raise malformed_error(f"must have at most {COMMAS_MAX} values", code=CODE_TOO_LARGE)
 
 
 def split(kind: Kind, body: bytes) -> list[bytes] | None:

@@ -17,7 +17,7 @@ import yaml
 
 from holdfast.model.encoding import wire
 from holdfast.model.encoding.json_guard import DEPTH_MAX
-from holdfast.model.encoding.problems import CODE_TOO_LARGE, malformed
+from holdfast.model.encoding.problems import CODE_TOO_LARGE, malformed_error
 from holdfast.model.errors import Invalid
 
 # The C parser reads this much in about ten milliseconds; the one in Python needs ten times as long.
@@ -50,9 +50,9 @@ def decode_yaml(body: bytes) -> Any:
         tree = _Builder(text).tree()
         again = json.dumps(tree, allow_nan=False, ensure_ascii=False).encode("utf-8")
     except yaml.YAMLError as error:
-        raise malformed(f"is not YAML: {_place(error)}") from None
+        raise malformed_error(f"is not YAML: {_place(error)}") from None
     except (UnicodeError, ValueError):
-        raise malformed("is not YAML in UTF-8 text") from None
+        raise malformed_error("is not YAML in UTF-8 text") from None
     return wire.decode_tree(again)
 
 
@@ -61,7 +61,7 @@ def documents(text: str) -> Iterator[tuple[int, Any]]:
     try:
         yield from _Builder(text).trees()
     except yaml.YAMLError as error:
-        raise malformed(f"is not YAML: {_place(error)}") from None
+        raise malformed_error(f"is not YAML: {_place(error)}") from None
 
 
 def _place(error: yaml.YAMLError) -> str:
@@ -82,10 +82,10 @@ class _Builder:
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
                 if found:
-                    raise malformed("must be one document")
+                    raise malformed_error("must be one document")
                 found.append(self._node(next(self._events), 0))
         if not found:
-            raise malformed("is empty")
+            raise malformed_error("is empty")
         return found[0]
 
     def trees(self) -> Iterator[tuple[int, Any]]:
@@ -97,13 +97,13 @@ class _Builder:
     def _node(self, event: Any, depth: int) -> Any:
         self._nodes += 1
         if self._nodes > NODES_MAX:
-            raise malformed(f"YAML must have at most {NODES_MAX} values; send it as JSON")
+            raise malformed_error(f"YAML must have at most {NODES_MAX} values; send it as JSON")
         if depth > DEPTH_MAX:
-            raise malformed(f"must not be nested deeper than {DEPTH_MAX} levels")
+            raise malformed_error(f"must not be nested deeper than {DEPTH_MAX} levels")
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-            raise malformed("must not have anchors or aliases")
+            raise malformed_error("must not have anchors or aliases")
         if event.tag is not None:
-            raise malformed("must not have tags")
+            raise malformed_error("must not have tags")
         if isinstance(event, yaml.MappingStartEvent):
             return self._mapping(depth)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -117,10 +117,10 @@ class _Builder:
                 break
             key = self._node(event, depth + 1)
             if not isinstance(event, yaml.ScalarEvent):
-                raise malformed("must have texts as keys")
+                raise malformed_error("must have texts as keys")
             name = event.value if not isinstance(key, str) else key
             if name in found:
-                raise malformed("duplicate field; it must be given once")
+                raise malformed_error("duplicate field; it must be given once")
             found[name] = self._node(next(self._events), depth + 1)
         return found
 

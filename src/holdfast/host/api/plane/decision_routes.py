@@ -24,7 +24,7 @@ from holdfast.host.server.explaining import replay_round
 from holdfast.model.access.identity import acts_as
 from holdfast.model.access.rights import Permission
 from holdfast.model.encoding import wire
-from holdfast.model.encoding.problems import describe_error, excerpt, malformed
+from holdfast.model.encoding.problems import describe_error, excerpt, malformed_error
 from holdfast.model.encoding.resource_versions import complete_version
 from holdfast.model.errors import Forbidden, Missing, Unavailable
 from holdfast.model.kinds.decision import Decision
@@ -78,7 +78,7 @@ async def keep(call: Call) -> web.StreamResponse:
     try:
         delivery = _DELIVERY.decode(await call.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is not a delivery of decisions: {describe_error(error)}") from None
+        raise malformed_error(f"is not a delivery of decisions: {describe_error(error)}") from None
     if len(delivery.rounds) > ROUNDS_MAX:
         bad(f"rounds: must have at most {ROUNDS_MAX} items, not {len(delivery.rounds)}")
     for index, decided in enumerate(delivery.rounds):

@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from holdfast.host.api.call import Call, bad
-from holdfast.host.api.plane.log_routes import bound
+from holdfast.host.api.plane.log_routes import bound_replica
 from holdfast.host.audit.accesses import EXEC
 from holdfast.host.tunnel.protocol import (
     CLOSE,
@@ -128,7 +128,7 @@ async def run(call: Call) -> web.StreamResponse:
     call.demand("create")
     demand_websocket(call.request.headers)
     command = _command(call)
-    replica, node = await bound(call)
+    replica, node = await bound_replica(call)
     wanted = _wanted(call, replica, command)
     # Only the program is recorded: its arguments may hold passwords.
     await call.witness(EXEC, command[0])

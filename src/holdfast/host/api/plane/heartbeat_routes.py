@@ -22,7 +22,7 @@ from holdfast.host.server.component_pulses import ComponentPulses
 from holdfast.model.access.identity import CONTROLLER_PREFIX, MONITORS, SCHEDULER_PREFIX
 from holdfast.model.access.rights import Permission
 from holdfast.model.encoding import json_guard
-from holdfast.model.encoding.problems import describe_error, malformed
+from holdfast.model.encoding.problems import describe_error, malformed_error
 from holdfast.model.errors import Forbidden, Unavailable
 from holdfast.model.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.kinds.node import Node
@@ -44,7 +44,7 @@ async def renew(call: Call) -> web.StreamResponse:
     try:
         wanted = _RENEW.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is not a renewal: {describe_error(error)}") from None
+        raise malformed_error(f"is not a renewal: {describe_error(error)}") from None
     if wanted.node != call.name:
         bad(f"node: {wanted.node[:63]!r} does not match the node of the path")
     return await _ask(call, wanted)
@@ -103,7 +103,7 @@ async def take(call: Call) -> web.StreamResponse:
     try:
         pulse = _PULSE.decode(await call.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is not a pulse: {describe_error(error)}") from None
+        raise malformed_error(f"is not a pulse: {describe_error(error)}") from None
     for index, beat in enumerate(pulse.beats):
         # One process reports for all its controllers; a scheduler reports only for itself.
         if not beat.scope.startswith(own):

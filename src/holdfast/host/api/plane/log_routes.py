@@ -33,7 +33,7 @@ async def read(call: Call) -> web.StreamResponse:
     """Send the log until its end, or until the client leaves."""
     call.demand("get")
     wish = _wish(call, datetime.now(UTC))
-    replica, node = await bound(call)
+    replica, node = await bound_replica(call)
     await call.witness(READ_LOG)
     async with call.services.tunnels.open_stream(
         node, ReadLog(replica.metadata.uid, wish), replica.namespace
@@ -59,7 +59,7 @@ async def _pass_on(response: web.StreamResponse, stream: TunnelStream) -> None:
         await response.write(f"[holdfast: the log ends here: {ending}]\n".encode())
 
 
-async def bound(call: Call) -> tuple[Replica, str]:
+async def bound_replica(call: Call) -> tuple[Replica, str]:
     """The replica of the path and the node it is on. Raises Missing or Rejected."""
     container = call.query.get("container", "")
     if container not in ("", CONTAINER):

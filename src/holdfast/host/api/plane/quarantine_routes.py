@@ -23,7 +23,7 @@ from holdfast.host.client.paths import GROUP
 from holdfast.model import keys
 from holdfast.model.access.identity import OPERATORS
 from holdfast.model.access.rights import Permission
-from holdfast.model.encoding.problems import describe_error, malformed
+from holdfast.model.encoding.problems import describe_error, malformed_error
 from holdfast.model.errors import Expired, Forbidden, Invalid, Missing
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.ledger import PlacesLedger, places_page
@@ -86,7 +86,7 @@ async def repair(call: Call) -> web.StreamResponse:
             return reply(200, _ENCODER.encode(await _inspect(call.services.store, wanted)))
         action = RepairAction(wanted.action)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is not a repair: {describe_error(error)}") from None
+        raise malformed_error(f"is not a repair: {describe_error(error)}") from None
     except ValueError:
         allowed = ", ".join((SHOW, *(it.value for it in RepairAction)))
         raise Invalid(f"action: {wanted.action[:40]!r} must be one of {allowed}") from None

@@ -23,7 +23,7 @@ from holdfast.host.api.objects.bodies import demand_json
 from holdfast.host.client.create_form import MARK, CreateForm, unpack
 from holdfast.host.client.paths import GROUP
 from holdfast.model.encoding import json_guard
-from holdfast.model.encoding.problems import describe_error, malformed
+from holdfast.model.encoding.problems import describe_error, malformed_error
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kind_declaration import Kind
 from holdfast.model.registry import kind_of_plural
@@ -56,7 +56,7 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     try:
         typed = decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is not a known request: {describe_error(error)}") from None
+        raise malformed_error(f"is not a known request: {describe_error(error)}") from None
     _prove(typed, body)
     return typed
 
@@ -91,7 +91,7 @@ def _with_creates(body: bytes) -> list[Any]:
     try:
         items = _RAW.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is not a list of requests: {describe_error(error)}") from None
+        raise malformed_error(f"is not a list of requests: {describe_error(error)}") from None
     _demand_few(items)
     return [_one_of_many(bytes(item)) for item in items]
 
@@ -109,7 +109,7 @@ def _one_of_many(body: bytes) -> Any:
         _prove(form, body)
         return unpack(form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return malformed(f"is not a known request: {describe_error(error)}")
+        return malformed_error(f"is not a known request: {describe_error(error)}")
     except HoldfastError as error:
         return error
 

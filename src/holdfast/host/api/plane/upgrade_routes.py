@@ -20,7 +20,7 @@ from holdfast.host.client.paths import GROUP
 from holdfast.model import keys, plane_format
 from holdfast.model.access.identity import OPERATORS
 from holdfast.model.access.rights import Permission
-from holdfast.model.encoding.problems import describe_error, malformed
+from holdfast.model.encoding.problems import describe_error, malformed_error
 from holdfast.model.errors import Conflict, Forbidden, Unavailable
 from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, ServerRoster
 from holdfast.model.kinds.lease import Lease
@@ -64,7 +64,9 @@ async def raise_format(call: Call) -> web.StreamResponse:
     try:
         wanted = _RAISE.decode(await call.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is not a request to raise the format: {describe_error(error)}") from None
+        raise malformed_error(
+            f"is not a request to raise the format: {describe_error(error)}"
+        ) from None
     found = await _found(call)
     refusal = found.refusal()
     if refusal:

@@ -12,7 +12,12 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.host.runtime.cgroups.groups import CgroupParent, Cgroups, Hierarchy, mounted
+from holdfast.host.runtime.cgroups.groups import (
+    CgroupParent,
+    Cgroups,
+    Hierarchy,
+    mounted_hierarchies,
+)
 from holdfast.host.runtime.cgroups.limits import CPU, DEVICES, MEMORY, PIDS
 from holdfast.model.errors import FieldError, Invalid
 
@@ -35,7 +40,7 @@ def find(node: str, folder: Path, parent: str | None = None, proc: Path = Path("
     # Two planes on one machine may both have a node of this name; neither may end the other's work.
     mark = hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:12]
     relative = f"{parent}/{node}-{mark}"
-    hierarchies = mounted(proc)
+    hierarchies = mounted_hierarchies(proc)
     seats: dict[str, CgroupParent] = {}
     lacking = dict.fromkeys((CPU, MEMORY, PIDS, DEVICES), "this machine has no such control groups")
     for hierarchy in hierarchies:

@@ -45,7 +45,7 @@ DEPTH_MAX = 16
 _NOBODY = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)
 
 
-def written(folder: Path, write: CgroupWrite) -> str:
+def write_value(folder: Path, write: CgroupWrite) -> str:
     """Write it. Returns the error as text; empty for success."""
     try:
         # Never made if it is missing: a plain file would take any value and enforce nothing.
@@ -135,7 +135,7 @@ class Ceilings(msgspec.Struct, frozen=True, gc=False):
     memory_bytes: int | None = None
 
 
-def mounted(proc: Path = _PROC) -> tuple[Hierarchy, ...]:
+def mounted_hierarchies(proc: Path = _PROC) -> tuple[Hierarchy, ...]:
     """All hierarchies, each at its first mount point."""
     try:
         lines = (proc / "self/mountinfo").read_text("utf-8", "replace").splitlines()
@@ -171,7 +171,7 @@ def ceilings(proc: Path = _PROC) -> Ceilings:
     cpu: list[int] = []
     memory: list[int] = []
     groups = _groups(proc)
-    for hierarchy in mounted(proc):
+    for hierarchy in mounted_hierarchies(proc):
         if hierarchy.version == 2:
             own = groups.get("")
         else:
@@ -300,18 +300,18 @@ class Cgroups:
         if not amount:
             return limits.UNSTATED
         first, *others = limits.writes(seat.version, controller, of)
-        problem = written(folder, first)
+        problem = write_value(folder, first)
         if problem:
             return f"none: {problem}"
         # Without one of these the limit is enforced all the same, but covers less.
-        missing = [it.without for it in others if written(folder, it) and it.without]
+        missing = [it.without for it in others if write_value(folder, it) and it.without]
         return ", ".join((f"cgroup-v{seat.version} {amount}", *missing))
 
     def _share(self, attempt: Attempt, of: CgroupLimits) -> str:
         seat = self._seats.get(CPU)
         if seat is None:
             return f"none: {self.lacking[CPU]}"
-        problem = written(seat.folder / name(attempt), limits.share_write(seat.version, of))
+        problem = write_value(seat.folder / name(attempt), limits.share_write(seat.version, of))
         share = render(Resource.CPU, of.share_milli) if of.share_milli else "least"
         return f"none: {problem}" if problem else f"cgroup-v{seat.version} {share}"
 
@@ -321,7 +321,7 @@ class Cgroups:
             return f"none: {self.lacking[DEVICES]}"
         seat, folder = self._made(attempt, DEVICES)
         for rule in denied:
-            problem = written(folder, CgroupWrite("devices.deny", rule))
+            problem = write_value(folder, CgroupWrite("devices.deny", rule))
             if problem:
                 return f"none: {problem}"
         return f"cgroup-v{seat.version} without {len(denied)} of others"

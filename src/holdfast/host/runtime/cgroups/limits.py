@@ -52,7 +52,7 @@ class CgroupWrite(msgspec.Struct, frozen=True, gc=False):
     without: str = ""
 
 
-def wanted(of: Template, pids_max: int = PIDS_MAX) -> CgroupLimits:
+def cgroup_limits(of: Template, pids_max: int = PIDS_MAX) -> CgroupLimits:
     """The limits of a template: those it states; for memory and disk else its requests."""
     memory_aside = demand(Resource.MEMORY, of.resources.memory)
     disk_aside = demand(Resource.DISK, of.resources.disk)

@@ -161,7 +161,9 @@ def try_runtime(
             groups.make(launch.attempt, limits.CgroupLimits())
             who = (Path(made), work, groups.path(launch.attempt), Image((image,)), None, ())
             place = Boxing(*who, program.path, network, first, runtime=runtime)
-            found = boxed(launch, place, Surroundings(template.command, (f"PATH={PATH_DEFAULT}",)))
+            found = in_container(
+                launch, place, Surroundings(template.command, (f"PATH={PATH_DEFAULT}",))
+            )
             tried = subprocess.run(
                 found.arguments,
                 env=dict(pair.split("=", 1) for pair in found.variables),
@@ -198,7 +200,7 @@ def _layers(count: int) -> tuple[str, ...]:
     )
 
 
-def dressed(of: Launch, image: Image) -> Launch:
+def with_image_defaults(of: Launch, image: Image) -> Launch:
     """The launch, with the image's defaults where the template states nothing."""
     # Values of an image are literal: the agent replaces no references in them.
     variables = (EnvVar(name, _literal(value)) for name, value in image.variables.items())
@@ -228,7 +230,7 @@ def user_of(of: Template) -> User | None:
     return found
 
 
-def boxed(of: Launch, place: Boxing, found: Surroundings) -> Surroundings:
+def in_container(of: Launch, place: Boxing, found: Surroundings) -> Surroundings:
     """What the shim runs, so that this command runs inside the container."""
     for path in (UPPER, SCRATCH):
         (place.folder / path).mkdir(mode=0o700, parents=True)

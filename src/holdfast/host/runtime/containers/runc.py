@@ -90,7 +90,7 @@ class RuncVersion(msgspec.Struct, frozen=True):
     mended: frozenset[str] = frozenset()
 
 
-def installed() -> RuncVersion:
+def installed_version() -> RuncVersion:
     """The version of the first runc in the path. Raises Unavailable."""
     program = shutil.which(RUNC, path=PATH_DEFAULT)
     if program is None:
@@ -194,7 +194,7 @@ def _version(program: str, inode: int, changed_ns: int) -> str:
 
 def check() -> RuncVersion:
     """The installed runc. Raises Unavailable if it must not run tenants' containers."""
-    found = installed()
+    found = installed_version()
     if not found.filters:
         raise Unavailable("this runc cannot filter system calls: it is built without libseccomp")
     for flaw in FLAWS:

@@ -15,7 +15,7 @@ from holdfast.host.runtime.cgroups.groups import (
     Cgroups,
     Hierarchy,
     ceilings,
-    mounted,
+    mounted_hierarchies,
 )
 from holdfast.host.runtime.cgroups.limits import CgroupLimits, CgroupWrite
 from holdfast.model.errors import Invalid
@@ -49,12 +49,12 @@ def test_hierarchies_are_found_where_they_are_mounted_first(tmp_path: Path) -> N
         "/ {at}/unified rw - cgroup2 cgroup2 rw,nsdelegate",
         files={"unified/cgroup.controllers": "pids hugetlb\n"},
     )
-    assert mounted(proc) == (
+    assert mounted_hierarchies(proc) == (
         Hierarchy(1, tmp_path / "c pu", ("cpu", "cpuacct"), "/"),
         Hierarchy(1, tmp_path / "memory", ("memory",), "/docker/x"),
         Hierarchy(2, tmp_path / "unified", ("pids", "hugetlb"), "/"),
     )
-    assert mounted(tmp_path / "nothing") == ()
+    assert mounted_hierarchies(tmp_path / "nothing") == ()
 
 
 @pytest.mark.parametrize(
@@ -186,5 +186,5 @@ def test_an_unreadable_subject_counts_as_one(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_never_made(tmp_path: Path) -> None:
     """It would take any value and enforce nothing."""
-    assert cgroups_files.written(tmp_path, CgroupWrite("pids.max", "1")) != ""
+    assert cgroups_files.write_value(tmp_path, CgroupWrite("pids.max", "1")) != ""
     assert list(tmp_path.iterdir()) == []

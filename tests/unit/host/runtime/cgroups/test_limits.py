@@ -9,9 +9,9 @@ from holdfast.host.runtime.cgroups.limits import (
     MEMORY,
     PIDS,
     CgroupLimits,
+    cgroup_limits,
     oom_score,
     share_write,
-    wanted,
     writes,
 )
 from holdfast.model.kinds.template import Resources, Template
@@ -20,20 +20,20 @@ from holdfast.model.kinds.template import Resources, Template
 def test_memory_is_limited_to_what_is_set_aside_unless_a_limit_is_stated() -> None:
     """[D6]"""
     aside = Resources(cpu="250m", memory="64Mi")
-    assert wanted(Template(resources=aside)).memory_bytes == 64 << 20
-    stated = wanted(Template(resources=aside, limits=Resources(cpu=1, memory="1Gi")))
+    assert cgroup_limits(Template(resources=aside)).memory_bytes == 64 << 20
+    stated = cgroup_limits(Template(resources=aside, limits=Resources(cpu=1, memory="1Gi")))
     assert stated == CgroupLimits(cpu_milli=1000, share_milli=250, memory_bytes=1 << 30)
     # What is set aside of the processors is a share of busy ones, never a limit.
-    assert wanted(Template(resources=aside)).cpu_milli == 0
-    assert wanted(Template()) == CgroupLimits()
+    assert cgroup_limits(Template(resources=aside)).cpu_milli == 0
+    assert cgroup_limits(Template()) == CgroupLimits()
 
 
 def test_the_disk_is_limited_to_what_is_set_aside_unless_a_limit_is_stated() -> None:
     """[D6]"""
     aside = Resources(disk="64Mi")
-    found = wanted(Template(resources=aside))
+    found = cgroup_limits(Template(resources=aside))
     assert (found.disk_bytes, found.disk_aside_bytes) == (64 << 20, 64 << 20)
-    stated = wanted(Template(resources=aside, limits=Resources(disk="1Gi")))
+    stated = cgroup_limits(Template(resources=aside, limits=Resources(disk="1Gi")))
     assert (stated.disk_bytes, stated.disk_aside_bytes) == (1 << 30, 64 << 20)
 
 

@@ -101,11 +101,11 @@ def test_a_container_may_use_no_device_but_its_own() -> None:
 
 def test_what_an_image_says_is_literal_and_yields_to_the_template() -> None:
     image = Image((Path("/i"),), ("run",), ("$(A)",), {"A": "$(HOLDFAST_NODE)", "B": "image"})
-    of = containers.dressed(launch(env=(EnvVar("B", "own"),)), image)
+    of = containers.with_image_defaults(launch(env=(EnvVar("B", "own"),)), image)
     found = surroundings(of, "n1", "/holdfast", {}, "")
     assert found.arguments == ("run", "$(A)")
     assert {"A=$(HOLDFAST_NODE)", "B=own"} <= set(found.variables)
-    assert containers.dressed(launch(command=("x",)), image).template.command == ("x",)
+    assert containers.with_image_defaults(launch(command=("x",)), image).template.command == ("x",)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_what_runc_is_told_survives_the_shell(
     boxing = containers.Boxing(
         tmp_path, tmp_path / "work", "/g", image, None, (), program, ContainerNetwork()
     )
-    found = containers.boxed(launch(), boxing, Surroundings(("a", text), ()))
+    found = containers.in_container(launch(), boxing, Surroundings(("a", text), ()))
     script = found.arguments[-1]
     printed = next(line for line in script.splitlines() if line.startswith("printf"))
     variables = dict(pair.split("=", 1) for pair in found.variables)

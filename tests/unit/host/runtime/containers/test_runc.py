@@ -97,7 +97,7 @@ def test_what_debian_has_mended_is_told_by_the_changelog_of_its_package(
     packages = {"--search": "runc-doc: /usr/bin/runc\n", "--show": "1.1.5+ds1-1"}
     said = "runc version 1.1.5+ds1\nlibseccomp: 2.5.4\n"
     monkeypatch.setattr(runc, "run_program", lambda *words: packages.get(words[1], said))
-    found = runc.installed()
+    found = runc.installed_version()
     told = " ".join(warnings(found))
     assert "CVE-2024-45310" not in told
     assert "CVE-2025-31133" not in told
