@@ -44,7 +44,7 @@ def _key(case: tuple[str, str]) -> str:
     assert not is_bookmark(name)
     # Every store lists keys in one order, or a page would begin where another store does not.
     assert (one < other) == (name < beside)
-    first, last = _LAYOUT.watched(other)
+    first, last = _LAYOUT.watch_ranges(other)
     assert (first <= name < last) == one.startswith(other)
     assert (other <= one < keys.after_prefix(other)) == one.startswith(other)
     assert after_prefix(name) > name

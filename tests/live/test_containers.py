@@ -427,7 +427,7 @@ def test_a_person_enters_a_container_as_its_work_sees_it(image: Path) -> None:
                 await it.write(b"sleep 999; echo woken\r")
                 await eventually(lambda: bool(_sleepers()))
             await eventually(lambda: not _sleepers())
-            assert one.runtime.held(attempt) is not None
+            assert one.runtime.running_attempt(attempt) is not None
 
     play(story())
 

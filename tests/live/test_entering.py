@@ -20,7 +20,7 @@ ISOLATIONS = (shim_binary.find(None).isolation, "session")
 
 
 def beside(one: Workshop, attempt: Attempt, *words: str, **wishes: bool) -> Any:
-    held = one.runtime.held(attempt)
+    held = one.runtime.running_attempt(attempt)
     assert held is not None
     wishes = {"has_terminal": False, "has_input": False} | wishes
     return enter(one.runtime.place, held, words, **wishes)
@@ -39,7 +39,7 @@ async def ran(one: Workshop, attempt: Attempt, script: str) -> tuple[bytes, byte
 
 def groups_of(one: Workshop, attempt: Attempt) -> str:
     """The groups of the work itself."""
-    held = one.runtime.held(attempt)
+    held = one.runtime.running_attempt(attempt)
     assert held is not None
     assert held.state is not None
     return Path(f"/proc/{held.state.work.pid}/cgroup").read_text()
@@ -123,7 +123,7 @@ def test_it_ends_with_its_caller_and_so_does_all_it_started(tmp_path: Path) -> N
                 pids = [int(pid) for pid in (await it.output.readline()).split()]
                 assert all(is_running(pid) for pid in pids)
             await eventually(lambda: not any(is_running(pid) for pid in pids))
-            assert one.runtime.held(attempt) is not None
+            assert one.runtime.running_attempt(attempt) is not None
 
     play(story())
 

@@ -67,7 +67,7 @@ async def victim(one: Workshop) -> tuple[Attempt, int]:
     """Work of acme that runs, and its pid."""
     attempt = await one.launched(VICTIM, namespace=ACME, secrets=SEALED)
     assert await one.prints(attempt) == ["ready"]
-    held = one.runtime.held(attempt)
+    held = one.runtime.running_attempt(attempt)
     assert held is not None
     assert held.state is not None
     return attempt, held.state.work.pid
@@ -75,7 +75,7 @@ async def victim(one: Workshop) -> tuple[Attempt, int]:
 
 def targets(one: Workshop, of: Attempt, pid: int, tmp_path: Path) -> dict[str, Any]:
     """Everything that an intruder would like to have."""
-    held = one.runtime.held(of)
+    held = one.runtime.running_attempt(of)
     assert held is not None
     assert held.state is not None
     its = one.path(of)

@@ -227,7 +227,7 @@ WEB = (
 
 
 def addresses(one: Workshop, of: Attempt) -> dict[str, str]:
-    held = one.runtime.held(of)
+    held = one.runtime.running_attempt(of)
     assert held is not None
     return held.process.addresses
 

@@ -111,7 +111,7 @@ def test_work_that_is_to_be_sandboxed_is_run_by_that_runtime_alone(
             assert await one.prints(attempt) == ["here"]
             verbs = runsc.verbs()
             assert (verbs[0], verbs.count("run"), "state" in verbs) == ("--version", 1, True)
-            held = one.runtime.held(attempt)
+            held = one.runtime.running_attempt(attempt)
             assert held is not None
             assert held.process.limits["syscalls"] == "the kernel of runsc"
             process = one.launch(command("sleep 600"), **sandboxed)

@@ -64,7 +64,7 @@ def listener(port: int) -> Template:
 
 
 def pid_of(one: Workshop, of: Attempt) -> int:
-    held = one.runtime.held(of)
+    held = one.runtime.running_attempt(of)
     assert held is not None
     assert held.state is not None
     return held.state.work.pid
@@ -403,7 +403,7 @@ def test_work_that_fills_the_disk_is_ended_and_gives_it_back(
             await two.inventory()
             (two.path(later) / "work" / "go").touch()
             assert (await two.heard(Exited, later)).process.reason == "DiskLimitExceeded"
-            assert two.runtime.held(modest) is not None
+            assert two.runtime.running_attempt(modest) is not None
             assert (two.path(modest) / "work" / "kept").exists()
 
     play(story())
@@ -479,7 +479,7 @@ def test_a_tenant_that_fills_the_disk_of_a_node_is_ended_and_harms_no_other(
             assert reason.startswith("DiskPressure: the node's disk runs out of ")
             assert "state what it needs in resources.disk" in reason
             assert disk.lack(tmp_path) is disk.DiskShortage.NOTHING
-            assert one.runtime.held(owner) is not None
+            assert one.runtime.running_attempt(owner) is not None
             (one.path(owner) / "work" / "go").touch()
             assert await one.prints(owner, 2) == ["has", "wrote"]
 

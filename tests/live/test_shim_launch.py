@@ -179,7 +179,7 @@ def test_what_cannot_be_started_says_why(template: Template, says: str, tmp_path
             assert says in told.process.reason
             assert str(tmp_path) not in told.process.reason
             assert not marked(attempt)
-            assert one.runtime.held(attempt) is None
+            assert one.runtime.running_attempt(attempt) is None
 
     play(story())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["replicas"]

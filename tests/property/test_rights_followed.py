@@ -85,7 +85,7 @@ def test_rights_that_are_followed_are_those_that_are_read(
             watch += 1
         if then:
             fresh = rights_on(store)
-            assert [followed.given(it) for it in WHO] == [fresh.given(it) for it in WHO]
+            assert [followed.grants_of(it) for it in WHO] == [fresh.grants_of(it) for it in WHO]
 
 
 def change(store: Keyspace, written: Iterable[Object], gone: Iterable[Object]) -> None:

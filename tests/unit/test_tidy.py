@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tools.tidy import check_text, check_tree, once
+from tools.tidy import ROOT, check_text, check_tree, once
 from tools.tidy.finding import Finding, Source
 from tools.tidy.house import PARTIAL_ALLOWED
-from tools.tidy.names import tree_findings
+from tools.tidy.names import PARTICIPLES_ALLOWED, participles, tree_findings
 from tools.tidy.purity import IMPORTS_ALLOWED, PURE_ROOMS, UNTYPED_ALLOWED
 
 DOC = '"""Who calls this."""\n'
@@ -382,6 +382,38 @@ def test_no_name_has_two_meanings() -> None:
     classes = [("host/a.py", "class Entry: ..."), ("host/b.py", "class Entry: ...")]
     assert found(*classes) == [(path, "class-twice") for path, _ in classes]
     assert not found(("host/a.py", "class _Entry: ..."), ("host/b.py", "class _Entry: ..."))
+
+
+def test_a_public_function_is_not_named_by_a_participle() -> None:
+    """It says neither what is done nor what is given back."""
+
+    def found(text: str, **allowed: tuple[str, ...]) -> list[str]:
+        source = Source.parse("src/holdfast/host/a.py", text)
+        return [finding.rule for finding in participles([source], allowed)]
+
+    method = "class Book:\n    {}def counted(self) -> int: ..."
+    for text in ("def told() -> str: ...", "async def opened() -> int: ...", method.format("")):
+        assert found(text) == ["participle"]
+    assert not found(method.format(""), counted=("Book",))
+    for text in (
+        "def counted() -> None: ...",
+        "def _counted() -> int: ...",
+        "def count_stages() -> int: ...",
+        "def need() -> int: ...",
+        method.format("@property\n    "),
+    ):
+        assert not found(text)
+
+
+def test_each_listed_participle_is_still_there() -> None:
+    """One that was renamed would let the next one pass unseen."""
+    product = [
+        Source.parse(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8"))
+        for file in sorted((ROOT / "src").rglob("*.py"))
+    ]
+    named = {finding.why.partition(" ")[0] for finding in participles(product, {})}
+    assert named == {repr(name) for name in PARTICIPLES_ALLOWED}
+    assert not list(participles(product, PARTICIPLES_ALLOWED))
 
 
 def test_a_constant_or_function_is_spelled_in_one_room_only() -> None:

@@ -32,7 +32,8 @@ def check_tree(root: Path = ROOT) -> list[Finding]:
     ]
     found = [finding for source in sources for finding in sorted(_findings(source))]
     product = [source for source in sources if source.path.startswith("src/")]
-    return found + sorted([*names.tree_findings(product), *once.findings(product)])
+    named = [*names.tree_findings(product), *names.participles(product, names.PARTICIPLES_ALLOWED)]
+    return found + sorted([*named, *once.findings(product)])
 
 
 def _findings(source: Source) -> Iterator[Finding]:

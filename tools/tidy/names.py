@@ -25,6 +25,62 @@ MODULES_ALLOWED = {
 }
 # Public classes with one name, and why.
 CLASSES_ALLOWED: dict[str, str] = {}
+# Participles that do not end in -ed, as far as functions were named by them.
+_IRREGULAR = {
+    *("bound", "drawn", "driven", "felt"),
+    *("found", "given", "heard", "held"),
+    *("kept", "known", "lost", "made"),
+    *("met", "paid", "said", "seen"),
+    *("sent", "shown", "spent", "taken"),
+    *("told", "withdrawn", "written"),
+}
+# What a function returns that is called for its effect, or that raises.
+_NOTHING = ("None", "Never", "NoReturn")
+# Functions named by one participle, which says neither what they do nor what they give back. Those
+# here are answers of a machine to a stimulus, whose names are in the past tense, and older ones. A
+# new one gets a verb or a noun; one that is renamed leaves this list. By name, the classes that
+# have it; empty for a function of a module.
+PARTICIPLES_ALLOWED: dict[str, tuple[str, ...]] = {
+    "answered": (
+        "Binder",
+        "Controller",
+        "ControllerWorker",
+        "Digests",
+        "GarbageController",
+        "Inflight",
+        "LeaderElection",
+        "NodeHeartbeats",
+        "NodesController",
+        "Registration",
+        "RequestOperation",
+        "WorkloadController",
+    ),
+    "assumed": ("Fleet",),
+    "cached": ("CommittedState",),
+    "changed": ("StoreCopy", "WatchHub"),
+    "checked": ("",),
+    "configured": ("",),
+    "counted": ("",),
+    "desired": ("",),
+    "ended": ("Shim",),
+    "failed": ("SchedulingQueue", "WorkQueue"),
+    "found": ("Cache", "Draft", "Indexer", "ObjectTable", "Objects", "Snapshot"),
+    "keyed": ("ObjectSnapshot", "StoreCopy"),
+    "known": ("Interned", "VerdictCache"),
+    "launched": ("ReplicaWorkers",),
+    "modified": ("StoredRecords",),
+    "placed": ("BatchCounts",),
+    "refused": ("ReplicaCreation",),
+    "retimed": ("",),
+    "scoped": ("",),
+    "seen": ("RequestOperation",),
+    "shunned": ("",),
+    "stored": ("ExamplePlane",),
+    "taken": ("PortRows",),
+    "undisturbed": ("",),
+    "untrusted": ("Desired", "DesiredWork"),
+    "used": ("Digests",),
+}
 # Underscored members that a library documents as public, and the only ways in which pytest tells
 # a hook where the tests of a session have their directories, and Python what a venv links to.
 _DOCUMENTED = frozenset(
@@ -56,6 +112,38 @@ def tree_findings(sources: Sequence[Source]) -> Iterator[Finding]:
                 classes[node.name].append((source.path, source, node))
     yield from used_twice("module-twice", modules, MODULES_ALLOWED)
     yield from used_twice("class-twice", classes, CLASSES_ALLOWED)
+
+
+def participles(
+    sources: Sequence[Source], allowed: Mapping[str, Sequence[str]]
+) -> Iterator[Finding]:
+    """Public functions that give something back and are named by one participle."""
+    for source in sources:
+        for owner, node in _public_functions(source.tree):
+            if _is_participle(node) and owner not in allowed.get(node.name, ()):
+                text = f"{node.name!r} is a participle; name what it does or gives back"
+                yield source.finding(node, "participle", text)
+
+
+def _public_functions(
+    tree: ast.Module,
+) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Functions of a module and of its public classes, each with its class."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield "", node
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield node.name, inner
+
+
+def _is_participle(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """A decorated function is read as a value (property) or after `with`, and may be named so."""
+    is_one = "_" not in node.name
+    is_past = node.name in _IRREGULAR or re.search(r"[^e]ed$", node.name) is not None
+    gives = node.returns is not None and ast.unparse(node.returns) not in _NOTHING
+    return is_one and is_past and gives and not node.decorator_list
 
 
 def used_twice(

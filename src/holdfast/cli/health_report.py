@@ -145,7 +145,7 @@ def _servers_by_lease(
         return
     roster = min(rosters, key=lambda it: it.age_ms)
     answered, urls = {it.server for it in reports}, {it.url.rstrip("/") for it in asked}
-    expired = roster.expired()
+    expired = roster.expired_servers()
     for lease in roster.servers:
         if lease.server not in answered and lease.address.rstrip("/") not in urls:
             yield _by_lease(lease, roster, expired)

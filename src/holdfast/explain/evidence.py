@@ -140,7 +140,7 @@ class ReplicaFacts(msgspec.Struct, frozen=True):
         ages = [one.ages_ms[node] for one in self.heard if node in one.ages_ms]
         return min(ages, default=None)
 
-    def said(self, node: str) -> ProgressNotes | None:
+    def progress_notes(self, node: str) -> ProgressNotes | None:
         """The progress notes that the agent of a node sent with its last renewal."""
         knowing = [one for one in self.heard if node in one.ages_ms]
         if not knowing:
@@ -149,7 +149,7 @@ class ReplicaFacts(msgspec.Struct, frozen=True):
 
     def note(self, node: str) -> ProgressNote | None:
         """The agent's progress note about this replica."""
-        said, uid = self.said(node), self.replica.metadata.uid
+        said, uid = self.progress_notes(node), self.replica.metadata.uid
         return next((it for it in said.notes if it.uid == uid), None) if said is not None else None
 
 

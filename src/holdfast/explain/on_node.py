@@ -55,7 +55,7 @@ def diagnose_bound(facts: ReplicaFacts, node: Node, binding: Binding, now: Insta
 
 def _unseen(facts: ReplicaFacts, node: Node, binding: Binding, now: Instant) -> Diagnosis:
     """The agent's notes do not name it. The time of the last renewal shows if they could have."""
-    age_ms, said = facts.heard_ago_ms(node.name), facts.said(node.name)
+    age_ms, said = facts.heard_ago_ms(node.name), facts.progress_notes(node.name)
     is_later = (
         age_ms is not None
         and binding.at is not None

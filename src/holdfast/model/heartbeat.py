@@ -167,7 +167,7 @@ class ServerRoster(msgspec.Struct, frozen=True):
     servers: tuple[ServerLease, ...]
     idle_ms: dict[str, int] = {}
 
-    def expired(self) -> dict[str, int]:
+    def expired_servers(self) -> dict[str, int]:
         """The servers whose leases expired without a release, each with the time since renewal."""
         return {
             it.server: self.idle_ms[it.server]

@@ -84,7 +84,7 @@ def _decide(
     if not may_preempt(view, equivalence) or report.in_question:
         return StayPending(report)
     search = VictimSearch(view, equivalence, replica, salt, now, has_place)
-    return search.best(report) or StayPending(search.explained(report))
+    return search.best(report) or StayPending(search.with_reason(report))
 
 
 def place_for_class(

@@ -80,7 +80,9 @@ class ReservedStarts:
 
     # Other work ----------------------------------------------------------------------------------
 
-    def closed(self, replicas: Sequence[Replica], lane: Lane, now: Instant) -> tuple[str, ...]:
+    def closed_nodes(
+        self, replicas: Sequence[Replica], lane: Lane, now: Instant
+    ) -> tuple[str, ...]:
         """The nodes that these replicas of one class must leave to a job with a reserved start."""
         self._forget()
         found: dict[str, None] = {}
@@ -106,7 +108,7 @@ class ReservedStarts:
 
     # The blocked job -----------------------------------------------------------------------------
 
-    def told(
+    def with_estimate(
         self,
         view: FleetSnapshot,
         replica: Replica,

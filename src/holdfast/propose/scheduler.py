@@ -513,7 +513,7 @@ class Scheduler:
             return self._place_gang(view, run, salt, term, now)
         while run:
             replicas = [it for _, it in run]
-            closed = self.starts.closed(replicas, run[0][0].lane, now)
+            closed = self.starts.closed_nodes(replicas, run[0][0].lane, now)
             decisions = propose(_without(view, closed), replicas, now, salt, self.verdict_cache)
             quota = self._quota_state(view, run[0][1])
             self.recorder.decided(run, decisions, quota, closed)
@@ -570,7 +570,7 @@ class Scheduler:
     ) -> PlacementReport:
         """The report with the estimated start of a job, which is reserved from now on."""
         equivalence = self.verdict_cache.known(entry.class_key)
-        return self.starts.told(view, replica, entry.lane, report, equivalence, now)
+        return self.starts.with_estimate(view, replica, entry.lane, report, equivalence, now)
 
     def _preempt(
         self, view: FleetSnapshot, replica: Replica, found: Preempt, term: Term, now: Instant

@@ -62,14 +62,14 @@ def test_a_tenant_fills_etcd_no_further_than_deletions_need(etcd: EtcdCluster) -
         space = StoreSpace(store.space, said.append)
         async with ApiRig(store) as rig:
             rig.authority_server.full = space.full
-            rig.authority_server.closed = space.closed
+            rig.authority_server.closed = space.write_refusal
             await rig.tenant()
             count, refused = await until_refused(rig, space)
             assert refused.code == 503
             assert "nearly full" in refused.body["message"]
             assert "When etcd is full" in refused.body["message"]
             assert len(said) == 1
-            assert not space.closed()
+            assert not space.write_refusal()
             assert (await rig.send("GET", f"{SECRETS}/s0", **ADA)).code == 200
             assert len((await rig.send("GET", SECRETS, **ADA)).body["items"]) == count
             await rig.tenant("another")
@@ -113,14 +113,14 @@ def test_an_etcd_that_is_full_all_the_same_is_opened_again_by_a_server(
         space = space_of(store, say, all_of_it)
         async with ApiRig(store) as rig:
             rig.authority_server.full = space.full
-            rig.authority_server.closed = space.closed
+            rig.authority_server.closed = space.write_refusal
             await rig.tenant()
             small = {"kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "eHh4"}}
             assert (await rig.send("POST", SECRETS, small, **ADA)).code == 201
             with pytest.raises(HoldfastError, match="space exceeded"):
                 await _fill(store)
             await space.look()
-            assert "NOSPACE" in space.closed()
+            assert "NOSPACE" in space.write_refusal()
             assert (await rig.send("DELETE", f"{SECRETS}/s", **ADA)).code == 503
             assert (await rig.send("GET", f"{SECRETS}/s", **ADA)).code == 200
             relief = asyncio.create_task(space.look_for_ever(0.1))
@@ -153,7 +153,7 @@ def test_an_etcd_that_is_full_of_what_is_needed_is_left_to_its_operator(
                 await _fill(store)
             await space.look()
             await space.relieve()
-        assert "NOSPACE" in space.closed()
+        assert "NOSPACE" in space.write_refusal()
         await store.close()
 
     asyncio.run(asyncio.wait_for(story(), 4 * PATIENCE_S))

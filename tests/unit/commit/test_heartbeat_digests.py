@@ -178,7 +178,7 @@ def test_a_roster_says_which_servers_no_longer_count() -> None:
         roster = servers.ears["one"].roster(Instant(servers.now_ms, 0))
         assert roster is not None
         is_gone = servers.now_ms >= LEASE_MS
-        assert roster.expired() == ({"two": servers.now_ms} if is_gone else {})
+        assert roster.expired_servers() == ({"two": servers.now_ms} if is_gone else {})
 
 
 def test_more_leases_than_servers_can_be_tell_nothing() -> None:

@@ -224,7 +224,7 @@ class TenantFairQueue(Generic[W]):
         return {it.name: it.waiting for it in self._turns.parties.values() if it.waiting}
 
     @property
-    def remembered(self) -> int:
+    def remembered_parties(self) -> int:
         """The number of tenants and users in memory, waiting or not."""
         return sum(1 + len(it.turns.parties) for it in self._turns.parties.values())
 

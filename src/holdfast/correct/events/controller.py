@@ -227,10 +227,17 @@ def _record(
     if event is None:
         return Create(
             event_of(
-                obj, TELLER, it.reason, it.message, at, warns=it.warns, count=fresh, told=it.told
+                obj,
+                TELLER,
+                it.reason,
+                it.message,
+                at,
+                warns=it.warns,
+                count=fresh,
+                told=it.stored_text,
             )
         )
-    annotations = {**event.metadata.annotations, TOLD_ANNOTATION: it.told}
+    annotations = {**event.metadata.annotations, TOLD_ANNOTATION: it.stored_text}
     return Update(
         msgspec.structs.replace(
             event,

@@ -41,7 +41,7 @@ class Occurrence(msgspec.Struct, frozen=True):
     stamp: str = ""
 
     @property
-    def told(self) -> str:
+    def stored_text(self) -> str:
         """What the event stores of it, to count nothing twice."""
         return self.stamp or str(max(self.numbers, default=0))
 

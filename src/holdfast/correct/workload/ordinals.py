@@ -90,7 +90,7 @@ class OpenOrdinals(Remembered):
         """Open all ordinals of all workloads."""
         self._open.clear()
 
-    def opened(self, view: Snapshot, key: Key, wanted: int) -> dict[int, None]:
+    def open_ordinals(self, view: Snapshot, key: Key, wanted: int) -> dict[int, None]:
         """The open ordinals of a range; the caller deletes those that need no further check.
 
         Surplus ordinals come first, from the highest down.

@@ -64,7 +64,7 @@ class ServiceReplicas:
     ) -> ReconcilePlan:
         """The plan for a range of ordinals."""
         wanted = wanted_places(workload)
-        opened = self.places.opened(view, key, wanted)
+        opened = self.places.open_ordinals(view, key, wanted)
         requests: list[Request] = []
         wake_ms: int | None = None
         for ordinal in list(opened):
@@ -95,7 +95,7 @@ class ServiceReplicas:
         self, view: Snapshot, workload: Workload, key: Key, term: Term
     ) -> Iterator[Request]:
         """Stop and remove all replicas of a range."""
-        opened = self.places.opened(view, key, 0)
+        opened = self.places.open_ordinals(view, key, 0)
         count = 0
         for ordinal in list(opened):
             if count > REQUESTS_PER_PLAN_MAX:

@@ -39,7 +39,7 @@ def live_servers(
     """Return the servers that renew their leases."""
     if roster is None:
         return ()
-    expired = roster.expired()
+    expired = roster.expired_servers()
     found = [
         KnownServer(it.server, it.address.rstrip("/"), generation)
         for it in roster.servers

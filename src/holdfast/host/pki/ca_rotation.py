@@ -368,7 +368,7 @@ def handlers(
 
     async def tell_peer(request: web.BaseRequest) -> web.StreamResponse:
         try:
-            peer = authenticator.shown(request.transport)
+            peer = authenticator.peer_identity(request.transport)
             if peer is None or peer.server is None:
                 raise Forbidden(
                     "only servers may read what this server trusts", code=refusal_reason(peer)

@@ -44,7 +44,7 @@ class PendingRequest:
         self.is_taken = True
         return Asked(self.number, self.sender, self.body)
 
-    def lost(self, why: str) -> HoldfastError:
+    def loss_error(self, why: str) -> HoldfastError:
         """Return the error for a caller that gets no answer."""
         return OutcomeUnknown(why) if self.is_taken else Unavailable(f"{why}; it was not started")
 
@@ -100,7 +100,7 @@ class PendingRequests:
         After a pause of the whole process that may be so before the timer fires.
         """
         if inbound.deadline_s <= asyncio.get_running_loop().time():
-            self._settle(inbound, inbound.lost(f"no answer within {inbound.timeout_s:g} s"))
+            self._settle(inbound, inbound.loss_error(f"no answer within {inbound.timeout_s:g} s"))
         asked = inbound.take()
         if asked is None:
             self._settle(inbound, None)
@@ -134,7 +134,7 @@ class PendingRequests:
         if self._timer is not None:
             self._timer.cancel()
         for inbound in list(self._open.values()):
-            self._settle(inbound, inbound.lost("the machine has stopped"))
+            self._settle(inbound, inbound.loss_error("the machine has stopped"))
 
     def _watch_time(self, deadline_s: float) -> None:
         if self._timer is not None:
@@ -147,7 +147,7 @@ class PendingRequests:
         now_s = asyncio.get_running_loop().time()
         late = [it for it in self._open.values() if it.deadline_s <= now_s]
         for inbound in late:
-            self._settle(inbound, inbound.lost(f"no answer within {inbound.timeout_s:g} s"))
+            self._settle(inbound, inbound.loss_error(f"no answer within {inbound.timeout_s:g} s"))
         taken = tuple([it.number for it in late if it.is_taken])
         if taken:
             self._post(Withdrawn(taken))

@@ -145,7 +145,7 @@ class EndWatch:
         except OSError:
             # It is starting or ending, or its socket is gone.
             return False
-        if not held.ports.picked:
+        if not held.ports.picked_ports:
             held.ports = ports.take_back(held.choices.picked)
         held.connect(await open_line(near))
         return True

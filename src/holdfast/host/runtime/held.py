@@ -155,7 +155,7 @@ class HeldAttempt:
         return self._line
 
     @property
-    def unopened(self) -> tuple[str, ...]:
+    def unopened_ports(self) -> tuple[str, ...]:
         """The ports that another user may still take, since it does not listen there yet."""
         return tuple(it for it in self.choices.ports_by_name if it not in self.opened)
 

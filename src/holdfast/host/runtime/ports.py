@@ -45,7 +45,7 @@ class Ports:
         self._names = dict(names)
 
     @property
-    def picked(self) -> tuple[str, ...]:
+    def picked_ports(self) -> tuple[str, ...]:
         """The ports that the agent picked and holds, such as TCP/20001."""
         return tuple(self._names)
 

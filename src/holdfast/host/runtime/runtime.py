@@ -149,7 +149,7 @@ class NodeRuntime:
         """What every start on this node needs. Only after `start`."""
         return self._ready()
 
-    def held(self, attempt: Attempt) -> HeldAttempt | None:
+    def running_attempt(self, attempt: Attempt) -> HeldAttempt | None:
         """A running attempt, for logs and commands."""
         return self._supervisor.held.get(attempt)
 
@@ -292,7 +292,7 @@ def _choices(of: Launch, addresses: dict[str, str], ports: free_ports.Ports) -> 
         of.namespace,
         of.name,
         addresses,
-        ports.picked,
+        ports.picked_ports,
         listens=tuple(listens),
         user=template.user,
         working_dir=template.working_dir,

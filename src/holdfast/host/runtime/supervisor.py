@@ -166,10 +166,10 @@ class Supervisor:
 
     def _note_opened(self, held: HeldAttempt, known: listeners.Listeners, user: int) -> None:
         ports = held.choices.ports_by_name
-        opened = [it for it in held.unopened if known.is_own(ports[it], user)]
+        opened = [it for it in held.unopened_ports if known.is_own(ports[it], user)]
         held.opened.update(opened)
         if opened and held.is_known:
-            self._post(PortsOpened(held.attempt, held.unopened))
+            self._post(PortsOpened(held.attempt, held.unopened_ports))
 
     async def _mind_disk(self, held: HeldAttempt) -> None:
         """End the attempt when it exceeds its disk limit."""
@@ -274,7 +274,7 @@ class Supervisor:
         """Hold an attempt that may run: to report that it does not could start a second copy."""
         held, ended = await self.find(attempt)
         if ended is None or ended.started_at is not None:
-            self._post(Launched(attempt, held.process, held.unopened))
+            self._post(Launched(attempt, held.process, held.unopened_ports))
         if ended is not None:
             kind = Exited if ended.started_at is not None else NotLaunched
             self._post(kind(attempt, ended))
@@ -301,12 +301,12 @@ class Supervisor:
 
     def _tell_launched(self, held: HeldAttempt) -> None:
         self._now_known(held)
-        self._post(Launched(held.attempt, held.process, held.unopened))
+        self._post(Launched(held.attempt, held.process, held.unopened_ports))
 
     def _now_known(self, held: HeldAttempt) -> None:
         held.is_known, held.known_s = True, asyncio.get_running_loop().time()
         held.process = self._process(held)
-        if held.unopened:
+        if held.unopened_ports:
             self._opening.append(held)
             self._has_begun.set()
 
@@ -350,10 +350,10 @@ class Supervisor:
 
     async def _with_ports(self, items: list[Item]) -> tuple[Item, ...]:
         """The attempts with their open ports checked: a published port stays so across agents."""
-        opening = [it for it in self.held.values() if it.unopened]
+        opening = [it for it in self.held.values() if it.unopened_ports]
         if opening:
             await self._are_own_ports(*opening)
-        unopened = {it.attempt: it.unopened for it in self.held.values()}
+        unopened = {it.attempt: it.unopened_ports for it in self.held.values()}
         return tuple(
             msgspec.structs.replace(it, unopened=unopened.get(it.attempt, ())) for it in items
         )
@@ -414,7 +414,7 @@ def _pressed(lack: disk.DiskShortage, used: disk.Use, aside: int) -> str:
 
 def _is_opening(held: HeldAttempt, now_s: float) -> bool:
     is_new = now_s < held.known_s + OPENING_S
-    return is_new and not held.is_over.is_set() and bool(held.unopened)
+    return is_new and not held.is_over.is_set() and bool(held.unopened_ports)
 
 
 def _strays(place: StartContext, held: Container[Attempt]) -> list[Attempt]:

@@ -67,7 +67,7 @@ class Authenticator:
 
     def __call__(self, request: web.BaseRequest) -> Identity:
         """Raises Forbidden (Unauthenticated) for a token or a certificate that is not valid."""
-        shown = self.shown(request.transport)
+        shown = self.peer_identity(request.transport)
         if shown is not None:
             return shown
         header = request.headers.get("Authorization", "")
@@ -84,7 +84,7 @@ class Authenticator:
         )
         return found or authentication.anonymous()
 
-    def shown(self, transport: Any) -> Identity | None:
+    def peer_identity(self, transport: Any) -> Identity | None:
         """Return the peer's identity by its certificate alone, or None. Raises Forbidden."""
         known = self.certificate(transport)
         return known.identity if known is not None else None

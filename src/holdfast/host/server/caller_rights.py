@@ -84,19 +84,19 @@ class Rights:
         """Return whether an identity may do this, or continue to do it."""
         if find_grant(built_in_grants(identity), permission) is not None:
             return True
-        return find_grant(self.given(identity), permission) is not None
+        return find_grant(self.grants_of(identity), permission) is not None
 
     def may_path(self, identity: Identity, verb: str, path: str) -> bool:
         """Return whether an identity may use a non-resource path."""
         if find_path_grant(built_in_grants(identity), verb, path) is not None:
             return True
-        return find_path_grant(self.given(identity), verb, path) is not None
+        return find_path_grant(self.grants_of(identity), verb, path) is not None
 
     def grants(self, identity: Identity) -> tuple[GrantedRule, ...]:
         """Return all grants of an identity, in all namespaces."""
-        return (*built_in_grants(identity), *self.given(identity))
+        return (*built_in_grants(identity), *self.grants_of(identity))
 
-    def given(self, identity: Identity) -> tuple[GrantedRule, ...]:
+    def grants_of(self, identity: Identity) -> tuple[GrantedRule, ...]:
         """Return the grants by roles and bindings; none while these may be outdated."""
         if not subjects_of(identity) or not self.is_trusted:
             return ()

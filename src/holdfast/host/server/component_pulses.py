@@ -46,7 +46,7 @@ class ComponentPulses:
         self._heard[who] = _Heard(clock.monotonic_ms(), pulse)
         self._forget()
 
-    def shown(self) -> Pulses:
+    def recent_pulses(self) -> Pulses:
         """Return all recent pulses."""
         self._forget()
         now_ms = clock.monotonic_ms()
@@ -72,14 +72,15 @@ class ComponentPulses:
             "component_heartbeat_age_seconds",
             "Since the last pulse of a process was received.",
             by_process,
-            lambda: (((it.pulse.process,), it.age_ms / 1_000) for it in self.shown().felt),
+            lambda: (((it.pulse.process,), it.age_ms / 1_000) for it in self.recent_pulses().felt),
         )
         metrics.gauges(
             "component_picture_age_seconds",
             "Since a process last received what it watches.",
             by_process,
             lambda: (
-                ((it.pulse.process,), it.pulse.picture_ms / 1_000) for it in self.shown().felt
+                ((it.pulse.process,), it.pulse.picture_ms / 1_000)
+                for it in self.recent_pulses().felt
             ),
         )
         for name, text, field, scale in (
@@ -179,13 +180,13 @@ class ComponentPulses:
             metrics.gauges(f"fairness_{name}", text, ("tenant",), partial(self._standings, figure))
 
     def _whole(self, field: str) -> Iterator[tuple[Labels, float]]:
-        for felt in self.shown().felt:
+        for felt in self.recent_pulses().felt:
             yield (felt.pulse.process,), getattr(felt.pulse, field)
 
     def _backlogs(self) -> list[Backlog]:
         """Return those of each active scheduler. A silent one may not be active any more."""
         found: dict[str, Beat] = {}
-        for felt in self.shown().felt:
+        for felt in self.recent_pulses().felt:
             for beat in felt.pulse.beats if felt.age_ms <= BACKLOG_MAX_MS else ():
                 known = found.get(beat.scope)
                 if beat.backlog is not None and (known is None or known.epoch < beat.epoch):
@@ -240,12 +241,12 @@ class ComponentPulses:
             yield (it.region, it.zone, it.pool, it.resource), amount
 
     def _parts(self, field: str, scale: int) -> Iterator[tuple[Labels, float]]:
-        for felt in self.shown().felt:
+        for felt in self.recent_pulses().felt:
             for beat in felt.pulse.beats:
                 yield (beat.scope, felt.pulse.process), getattr(beat, field) / scale
 
     def _outcomes(self) -> Iterator[tuple[Labels, float]]:
-        for felt in self.shown().felt:
+        for felt in self.recent_pulses().felt:
             for beat in felt.pulse.beats:
                 found = {"Accepted": beat.accepted, "Down": beat.down, "Unknown": beat.unknown}
                 for outcome, number in {**found, **beat.refused}.items():

@@ -82,7 +82,7 @@ def handlers(
 def expired_servers(read: Read) -> dict[str, int]:
     """Return the servers whose lease has expired, and for how long they have not renewed it."""
     roster = read(clock.now())
-    return roster.expired() if roster is not None else {}
+    return roster.expired_servers() if roster is not None else {}
 
 
 class ServerLeaseAlarm:

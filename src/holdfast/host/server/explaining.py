@@ -80,7 +80,7 @@ async def explanation_of(services: ApiServices, namespace: str, name: str) -> Ex
             heard.timing if heard is not None else FenceTiming(),
             siblings=siblings,
             heard=(heard,) if heard is not None else (),
-            pulses=(services.pulses.shown(),) if services.pulses is not None else (),
+            pulses=(services.pulses.recent_pulses(),) if services.pulses is not None else (),
             decision=decision,
             unknown=unknown,
         )

@@ -181,7 +181,7 @@ class ServerProcess:
         )
         accesses = AccessRecorder(store, audit.refusal)
         space = self._watch_space(bare, audit)
-        machine.closed = lambda: audit.refusal() or space.closed()
+        machine.closed = lambda: audit.refusal() or space.write_refusal()
         machine.full = space.full
         peers = OtherServers(lambda name: _address(hub, name), trust.peer_context(), self.metrics)
         self._stack.push_async_callback(peers.close)
@@ -349,11 +349,13 @@ class ServerProcess:
                     may_path,
                     may,
                 ),
-                **forward_handlers(authority, self.metrics, authenticator.shown, demand_unrevoked),
+                **forward_handlers(
+                    authority, self.metrics, authenticator.peer_identity, demand_unrevoked
+                ),
                 **digest_exchange.handlers(
                     renewals,
                     self._roster,
-                    authenticator.shown,
+                    authenticator.peer_identity,
                     trusted.generation,
                     lambda: revoked.text,
                 ),

@@ -83,7 +83,7 @@ class StoreSpace:
             # The last result counts until the store answers again.
             with contextlib.suppress(HoldfastError):
                 await self.look()
-                if self.closed():
+                if self.write_refusal():
                     await self._relieve_in_turn()
             await asyncio.sleep(every_s)
 
@@ -94,7 +94,7 @@ class StoreSpace:
         self._relief_s = loop.time() + RELIEF_EVERY_S
         await asyncio.sleep(RELIEF_AFTER_S * random.random())
         await self.look()
-        if self.closed():
+        if self.write_refusal():
             await self.relieve()
 
     async def relieve(self) -> None:
@@ -116,7 +116,7 @@ class StoreSpace:
             self._say(f"etcd accepts no writes and could not be reopened: {error.message}")
             raise
         await self.look()
-        if not self.closed():
+        if not self.write_refusal():
             self._say("etcd accepts writes again: history was compacted and members defragmented")
 
     def full(self) -> str:
@@ -125,7 +125,7 @@ class StoreSpace:
             return ""
         return f"{self._sentence(self.seen)} Delete what is not needed; {_RUNBOOK}."
 
-    def closed(self) -> str:
+    def write_refusal(self) -> str:
         """Return why nothing can be written at the moment; empty while writes are possible."""
         if self.seen is None or not self.seen.is_closed:
             return ""

@@ -62,7 +62,7 @@ async def run(
 def _held(runtime: NodeRuntime, uid: str) -> HeldAttempt | None:
     """Return the latest attempt, if it runs."""
     numbers = runtime.place.attempts.numbers(uid)
-    return runtime.held(Attempt(uid, numbers[0])) if numbers else None
+    return runtime.running_attempt(Attempt(uid, numbers[0])) if numbers else None
 
 
 async def _join(

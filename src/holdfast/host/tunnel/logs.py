@@ -121,7 +121,7 @@ class _Ending:
         self._unknown_since_s: float | None = None
 
     async def has_come(self) -> bool:
-        if self._runtime.held(self._attempt) is not None:
+        if self._runtime.running_attempt(self._attempt) is not None:
             self._unknown_since_s = None
             return False
         if await asyncio.to_thread(self._is_recorded):

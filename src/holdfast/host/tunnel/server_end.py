@@ -161,7 +161,7 @@ class Tunnels:
         self._lost_at[line.node] = time.monotonic()
         asyncio.get_running_loop().call_later(LINE_LOST_S, self._give_up, line.node)
 
-    def expected(self, node: str, number: str) -> TunnelStream | None:
+    def expected_stream(self, node: str, number: str) -> TunnelStream | None:
         """Return the stream that this agent was asked for, if it has not come yet."""
         stream = self._streams.get(number)
         is_his = stream is not None and stream.node == node and not stream.socket.done()

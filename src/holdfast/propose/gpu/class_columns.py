@@ -164,7 +164,7 @@ class ClassColumns:
         found: Ints = rows[first]
         return found, found[of]
 
-    def allowed(self, demand: GpuDemand) -> Bools:
+    def allowed_builds(self, demand: GpuDemand) -> Bools:
         """Per build, whether some device of it would suit."""
         suiting = self._suits(demand)
         found = [any(suiting[kind] for kind in build) for build in self._builds]

@@ -62,7 +62,7 @@ class Usable:
         self._copy: Shorts = (worth.copies * self.gpu_milli).astype(np.float32)
         self._cpu = _Enough([kind.cpu_milli for kind in kinds])
         self._memory = _Enough([kind.memory for kind in kinds]) if counts_memory else None
-        allowed = np.array([columns.allowed(kind) for kind in kinds], np.float32)
+        allowed = np.array([columns.allowed_builds(kind) for kind in kinds], np.float32)
         self._allowed: Shorts = allowed.reshape(self.kinds, -1).T if kinds else allowed
         # What one device with f free gives to each kind, for all f: sums over a node's devices
         # then change by two rows of these tables when one device changes.

@@ -131,7 +131,7 @@ class Evictables:
         """All candidates on one row, in no order that matters."""
         return self._on.get(row, {}).values()
 
-    def committed(self, tenant: str) -> Iterable[Evictable]:
+    def committed_work(self, tenant: str) -> Iterable[Evictable]:
         """The committed work of a tenant."""
         return self._committed.get(tenant, {}).values()
 

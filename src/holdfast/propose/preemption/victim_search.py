@@ -138,7 +138,7 @@ class VictimSearch:
                 return room
         return None
 
-    def explained(self, report: PlacementReport) -> PlacementReport:
+    def with_reason(self, report: PlacementReport) -> PlacementReport:
         """The report of work for which nothing may be stopped, with the reason where stopping
         would have helped: on the node that came closest.
         """
@@ -199,7 +199,7 @@ class VictimSearch:
         columns = self._view.columns
         sums = np.zeros(columns.total.shape, np.int64)
         for tenant in self._borrowers:
-            for it in self._view.fleet.evictables.committed(tenant):
+            for it in self._view.fleet.evictables.committed_work(tenant):
                 for resource, units in sums_of(it.held).items():
                     sums[columns.resources.number(resource), it.row] += units
         return sums

@@ -252,7 +252,7 @@ class FairShares:
         self._bring_up_to_date(of)
         return order_key(of.held, of.average, of.weight, of.minimum, self.capacity)
 
-    def rotated(self, tenants: Iterable[str]) -> str:
+    def next_in_rotation(self, tenants: Iterable[str]) -> str:
         """The one of these whose last turn of the rotation is longest ago. It takes its turn now.
 
         Not the one that was charged longest ago: work that runs for long is placed rarely, so it

@@ -142,7 +142,7 @@ class _LaneQueue:
         if len(self.tenants) == 1 or self._shares is None:
             return next(iter(self.tenants))
         if is_rotation:
-            return self._shares.rotated(islice(self.tenants, ROTATION_LOOKED_AT))
+            return self._shares.next_in_rotation(islice(self.tenants, ROTATION_LOOKED_AT))
         too_old = self._ordered_at_ms is None or now_ms - self._ordered_at_ms >= REORDER_MS
         if too_old or len(self._heap) > 4 * len(self.tenants) + 64:
             self._order(now_ms)

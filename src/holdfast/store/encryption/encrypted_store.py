@@ -157,7 +157,7 @@ class EncryptedStore:
             return write
         return Put(write.key, self.ring.encrypt(write.key, write.value))
 
-    def concerned(self, batch: Batch) -> list[bytes]:
+    def concerned_values(self, batch: Batch) -> list[bytes]:
         """The values of a batch that are encrypted, or should be."""
         return [
             it.value
@@ -207,7 +207,7 @@ class EncryptedStore:
         if said == wanted and found is not None and self.ring.has_current_key(found.value):
             return
         compare = Compare(key, found.modified if found is not None else ABSENT)
-        put = Put(key, self.ring.authenticated(key, wanted))
+        put = Put(key, self.ring.authenticate(key, wanted))
         if not isinstance(await self.inner.txn(Transaction((compare,), (put,))), CompareFailed):
             await self._settle(wanted == _WHOLE)
 
@@ -297,7 +297,7 @@ class DecryptingWatch:
         if self._held is None:
             self._held = await anext(self._inner)
         batch = self._held
-        closed = self._store.concerned(batch)
+        closed = self._store.concerned_values(batch)
         if closed or self._owed:
             # One record must not delay all others. The reader takes it for unreadable, and lists
             # again as soon as the service answers.

@@ -98,9 +98,9 @@ class Keyring:
 
     def encrypt(self, key: str, value: bytes) -> bytes:
         """A record as it is stored under this key."""
-        return value if self.plain else self.authenticated(key, value)
+        return value if self.plain else self.authenticate(key, value)
 
-    def authenticated(self, key: str, value: bytes) -> bytes:
+    def authenticate(self, key: str, value: bytes) -> bytes:
         """A record in a form that only a writer with the plane's key can make."""
         cipher = self._known[self._current]
         if cipher is None:

@@ -39,7 +39,7 @@ class Layout:
         """The first name and the name after the last."""
         return self._records + start.encode(), self._records + end.encode()
 
-    def watched(self, prefix: str) -> tuple[bytes, bytes]:
+    def watch_ranges(self, prefix: str) -> tuple[bytes, bytes]:
         """The names of all records under a prefix, and of all bookmarks for it."""
         first = self._records + prefix.encode()
         return first, after_prefix(first)

@@ -254,7 +254,7 @@ class PrefixFollower:
         """Read one stream until it fails or the buffer is full."""
         self._guard.restart()
         self._member = member
-        first, end = self._layout.watched(self._prefix)
+        first, end = self._layout.watch_ranges(self._prefix)
         metadata = self._cluster.metadata
         stream = member.watch(metadata)
         try:

@@ -182,7 +182,7 @@ def test_the_memory_of_parties_that_left_is_bounded() -> None:
         _filled(queue, f"tenant-{number}", "u", 1)
         queue.pop()
         queue.charge(f"tenant-{number}", "u", 1_000)
-    assert queue.remembered <= 2 * (DEBTORS_MAX + 2)
+    assert queue.remembered_parties <= 2 * (DEBTORS_MAX + 2)
 
 
 def test_the_memory_of_parties_that_never_waited_is_bounded() -> None:
@@ -192,4 +192,4 @@ def test_the_memory_of_parties_that_never_waited_is_bounded() -> None:
         queue.charge(f"tenant-{number}", "u", 1)
         queue.charge("acme", f"user-{number}", 1)
     # As many tenants with a user each, and as many users of one tenant.
-    assert queue.remembered <= 3 * (DEBTORS_MAX + 2)
+    assert queue.remembered_parties <= 3 * (DEBTORS_MAX + 2)

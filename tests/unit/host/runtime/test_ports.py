@@ -18,7 +18,7 @@ def test_fixed_ports_stay_and_others_are_picked() -> None:
     try:
         assert chosen.numbers["a"] == 80
         assert all(FIRST <= chosen.numbers[name] <= LAST for name in "bc")
-        assert chosen.picked == (f"TCP/{chosen.numbers['b']}", f"UDP/{chosen.numbers['c']}")
+        assert chosen.picked_ports == (f"TCP/{chosen.numbers['b']}", f"UDP/{chosen.numbers['c']}")
         assert chosen.addresses("fd00::7")["a"] == "[fd00::7]:80"
     finally:
         chosen.release()
@@ -61,11 +61,11 @@ def test_a_port_that_is_in_use_in_one_family_is_not_picked(
 
 def test_the_next_agent_holds_what_the_last_one_picked() -> None:
     one = choose((Port(name="a"),))
-    picked = one.picked
-    assert take_back(picked).picked == ()
+    picked = one.picked_ports
+    assert take_back(picked).picked_ports == ()
     one.release()
     two = take_back(picked)
     try:
-        assert two.picked == picked
+        assert two.picked_ports == picked
     finally:
         two.release()

@@ -127,7 +127,7 @@ def test_a_certificate_is_good_until_it_is_revoked_also_on_an_open_connection(
         with pytest.raises(CertificateEnded, match="of system:node:n1 was revoked"):
             rig.who(old)
         with pytest.raises(CertificateEnded):
-            rig.authenticator.shown(old)
+            rig.authenticator.peer_identity(old)
         new = Line(authority.issue("system:node:n1", now=NOW + timedelta(milliseconds=2)))
         other = Line(authority.issue("system:node:n2", now=NOW))
         assert (rig.who(new).node, rig.who(other).node) == ("n1", "n2")
@@ -227,7 +227,7 @@ def test_a_token_is_good_until_it_is_revoked_ends_or_its_user_is_revoked() -> No
 def test_a_client_without_credentials_is_anonymous() -> None:
     async def story(rig: Rig) -> None:
         assert rig.who(Line(None)).name == who.ANONYMOUS
-        assert rig.authenticator.shown(None) is None
+        assert rig.authenticator.peer_identity(None) is None
 
     play(story)
 

@@ -53,14 +53,14 @@ def test_the_last_pulse_of_each_process_is_kept_for_a_while(time: _Clock) -> Non
     book.take("a", Pulse("controllers main", (WORK,)))
     book.take("b", Pulse("scheduler main"))
     time.ms += 1_000
-    shown = book.shown()
+    shown = book.recent_pulses()
     assert (shown.server, shown.listening_ms) == ("one", 6_000)
     assert [(it.sender, it.age_ms, it.pulse.beats) for it in shown.felt] == [
         ("a", 1_000, (WORK,)),
         ("b", 1_000, ()),
     ]
     time.ms += FORGET_AFTER_MS
-    assert book.shown().felt == ()
+    assert book.recent_pulses().felt == ()
 
 
 def test_no_more_processes_are_kept_than_a_bound(
@@ -71,7 +71,7 @@ def test_no_more_processes_are_kept_than_a_bound(
     book = ComponentPulses("one")
     for name in "abac":
         book.take("x", Pulse(name))
-    assert [it.pulse.process for it in book.shown().felt] == ["a", "c"]
+    assert [it.pulse.process for it in book.recent_pulses().felt] == ["a", "c"]
 
 
 def test_prometheus_reads_them_from_the_server(time: _Clock) -> None:

@@ -94,7 +94,7 @@ class Pair:
             hub=hub,
             hub_shell=Shell(hub, ONE, store=store),
             authenticate=authenticator,
-            extras=handlers(self.shell, self.metrics, authenticator.shown),
+            extras=handlers(self.shell, self.metrics, authenticator.peer_identity),
             observer=self._count,
         )
         self.port = await self.api.start(tls=self.trusts["one"].context())

@@ -22,7 +22,7 @@ def test_a_server_serves_the_plane_that_its_options_name() -> None:
     assert given() == Plane("main", PlaneRole.BOTH)
     options = ("--plane=eu", "--plane-role=region", "--plane-region=eu-central")
     assert given(*options) == Plane("eu", PlaneRole.REGION, "eu-central")
-    assert ComponentPulses("one", given(*options)).shown().plane == given(*options)
+    assert ComponentPulses("one", given(*options)).recent_pulses().plane == given(*options)
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ class Rig:
             hub=self.hub,
             hub_shell=self.hub_shell,
             authenticate=authenticator,
-            extras=handlers(self.decider, Metrics(), authenticator.shown, demand_unrevoked),
+            extras=handlers(self.decider, Metrics(), authenticator.peer_identity, demand_unrevoked),
             renewals=self.renewals,
             demand_current=StoredRevocations(authenticator, self.store).demand_current,
         )

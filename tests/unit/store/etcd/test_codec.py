@@ -93,7 +93,7 @@ def test_the_reckoned_size_is_never_too_small(
 
 @given(prefix=st.text(st.characters(codec="utf-8"), max_size=5), key=keys)
 def test_a_watch_covers_its_keys_and_its_bookmark_and_nothing_else(prefix: str, key: str) -> None:
-    first, end = LAYOUT.watched(prefix)
+    first, end = LAYOUT.watch_ranges(prefix)
     assert (first <= LAYOUT.record(key) < end) is key.startswith(prefix)
     assert first <= LAYOUT.bookmark(prefix) < end
     assert is_bookmark(LAYOUT.bookmark(prefix))

@@ -124,7 +124,7 @@ async def show(call: Call) -> web.StreamResponse:
             f"group {MONITORS} can",
             code=Reason.NOT_ALLOWED,
         )
-    return reply(200, _PULSE_ENCODER.encode(_book(call).shown()))
+    return reply(200, _PULSE_ENCODER.encode(_book(call).recent_pulses()))
 
 
 _LIFELINE = RequestPurpose.LIFELINE

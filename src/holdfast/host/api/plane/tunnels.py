@@ -55,7 +55,7 @@ async def visit(call: Call) -> web.StreamResponse:
     _demand_own(call)
     # No TCP user timeout here: a command may take no input for long. Whether the agent is alive is
     # decided by its other connection.
-    expected = call.services.tunnels.expected(call.name, call.part)
+    expected = call.services.tunnels.expected_stream(call.name, call.part)
     if expected is None:
         raise Missing(f"no request waits for answer {call.part[:40]!r} of node {call.name}")
     connected = web.WebSocketResponse(

@@ -100,7 +100,7 @@ async def _roster(call: Call) -> ServerRoster:
 
 
 def _servers(roster: ServerRoster) -> Iterator[InstalledPart]:
-    expired = roster.expired()
+    expired = roster.expired_servers()
     for it in roster.servers:
         yield InstalledPart("server", it.server, it.version, not it.life or it.server in expired)
 
