@@ -80,7 +80,7 @@ def test_a_token_lets_in_one_key_though_each_asks_another_server(
     asyncio.run(asyncio.wait_for(story(), STORY_S))
 
 
-def test_each_server_says_whom_it_heard_and_one_may_be_gone(
+def test_each_server_reports_its_nodes_and_one_server_may_be_gone(
     tmp_path: Path, cluster: EtcdCluster
 ) -> None:
     """[H3]"""

@@ -139,7 +139,7 @@ def names(news: Sequence[Any]) -> list[str]:
     return [it.object.name for it in news if not isinstance(it, Reached)]
 
 
-def test_a_stream_lists_tells_what_changes_and_is_resumed_without_a_hole(tmp_path: Path) -> None:
+def test_a_stream_lists_sends_what_changes_and_is_resumed_without_a_gap(tmp_path: Path) -> None:
     """[C8]"""
 
     async def story() -> None:
@@ -305,7 +305,7 @@ def test_every_question_has_its_answer_under_its_own_identity(tmp_path: Path) ->
     play(story())
 
 
-def test_agents_renew_and_controller_nodes_hears_of_it_from_the_very_server(tmp_path: Path) -> None:
+def test_agents_renew_and_controller_nodes_learns_it_from_the_same_server(tmp_path: Path) -> None:
     """[H3]"""
 
     async def story() -> None:

@@ -93,7 +93,7 @@ def test_describe_and_explain_speak_of_the_object_and_its_kind(kubectl: Kubectl)
     assert "resources" in kubectl("explain", "roles", "--recursive")
 
 
-def test_diff_tells_what_apply_would_do_and_dry_run_does_nothing(kubectl: Kubectl) -> None:
+def test_diff_shows_what_apply_would_do_and_dry_run_does_nothing(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", given=workload("same", 2))
     assert kubectl("diff", "-f", "-", given=workload("same", 2)) == ""
     found = kubectl.run("diff", "-f", "-", given=workload("same", 3))

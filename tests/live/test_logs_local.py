@@ -64,7 +64,7 @@ def test_each_line_has_its_stream_and_its_time(tmp_path: Path) -> None:
     play(story())
 
 
-def test_a_hundred_megabytes_stay_bounded_and_the_last_words_are_kept(tmp_path: Path) -> None:
+def test_a_hundred_megabytes_stay_bounded_and_the_last_lines_are_kept(tmp_path: Path) -> None:
     """The work is not held up, and neither stream pushes out what the other said."""
 
     async def story() -> None:

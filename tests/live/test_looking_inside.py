@@ -213,9 +213,7 @@ def test_looking_inside_is_in_the_audit(house: House, chatty: str) -> None:
     assert json.loads(wanted["Exec"])["said"]["reason"] == "echo"
 
 
-def test_a_follower_hears_what_is_said_until_the_replica_ends(
-    house: House, newest: Kubectl
-) -> None:
+def test_a_follower_gets_all_output_until_the_replica_ends(house: House, newest: Kubectl) -> None:
     name = house.run(
         "ending", "trap 'echo goodbye; exit 0' TERM; echo here; while :; do sleep 0.1; done"
     )
@@ -296,7 +294,9 @@ def test_kubectl_exec_runs_a_command_and_passes_its_code_on(recent: Kubectl, cha
     assert given.returncode == 4
 
 
-def test_an_old_kubectl_is_told_what_it_lacks(house: House, tmp_path: Path, chatty: str) -> None:
+def test_an_old_kubectl_gets_an_error_that_names_what_it_lacks(
+    house: House, tmp_path: Path, chatty: str
+) -> None:
     oldest = kubectls.binaries()[:1]
     if not oldest or oldest[0].is_at_least(29):
         pytest.skip("no kubectl that speaks SPDY only")

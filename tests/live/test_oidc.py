@@ -231,7 +231,7 @@ def test_tokens_with_unknown_keys_do_not_decide_how_often_an_issuer_is_asked(
     play(story)
 
 
-def test_an_issuer_that_comes_back_is_heard_and_its_last_keys_count_meanwhile(
+def test_an_issuer_that_comes_back_is_read_and_its_last_keys_count_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """[C7.5]"""

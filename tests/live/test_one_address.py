@@ -68,7 +68,7 @@ async def dropped(plane: WholePlane, name: str, url: str) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.xdist_group("plane-etcd")
-def test_nodes_behind_one_address_are_heard_and_the_dead_are_found_though_servers_are_gone(
+def test_nodes_behind_one_address_renew_and_the_dead_are_found_though_servers_are_gone(
     tmp_path: Path,
 ) -> None:
     """Agents and controllers are given a load balancer, which leads them to any of three servers.

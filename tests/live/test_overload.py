@@ -183,7 +183,7 @@ def kubectl(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-def test_kubectl_comes_back_when_it_is_told_to(kubectl: Any, tmp_path: Path) -> None:
+def test_kubectl_comes_back_after_retry_after(kubectl: Any, tmp_path: Path) -> None:
     """A tenant at the end of its rate waits and gets what it asked for. [B6, E6]"""
 
     async def limited() -> None:

@@ -189,7 +189,7 @@ def test_a_reused_pid_is_neither_adopted_nor_killed(tmp_path: Path) -> None:
         innocent.wait()
 
 
-def test_a_forged_state_does_not_stand_in_for_the_shim_s_word(tmp_path: Path) -> None:
+def test_a_forged_state_does_not_stand_in_for_the_shim_s_report(tmp_path: Path) -> None:
     async def story() -> None:
         folder = tmp_path / "replicas"
         async with workshop(folder, leaves_work=True) as first:

@@ -131,7 +131,7 @@ def test_a_paused_shim_does_not_save_its_work_from_a_halt(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_shim_that_is_told_to_end_stops_its_work_first(
+def test_a_shim_that_gets_a_signal_stops_its_work_first(
     number: signal.Signals, isolation: str, tmp_path: Path
 ) -> None:
     async def story() -> None:
@@ -152,7 +152,7 @@ def test_a_shim_that_is_told_to_end_stops_its_work_first(
     play(story())
 
 
-def test_work_that_is_paused_hears_that_it_should_stop(isolation: str, tmp_path: Path) -> None:
+def test_work_that_is_paused_gets_the_stop_signal(isolation: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with workshop(tmp_path / "replicas", isolation) as one:
             attempt = await one.launched(

@@ -248,7 +248,7 @@ def test_a_rule_of_sight_that_is_left_out_is_noticed(
         campaign(tmp_path, BUG_READS)
 
 
-def test_a_watch_of_an_agent_tells_it_of_its_own_alone(tmp_path: Path) -> None:
+def test_a_watch_of_an_agent_shows_its_own_objects_alone(tmp_path: Path) -> None:
     """While work is bound to it and to another, and moves on. [C8]"""
 
     async def story() -> None:

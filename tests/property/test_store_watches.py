@@ -34,7 +34,7 @@ def test_a_watch_begins_with_a_bookmark_when_there_is_nothing_to_say(rig: Rig) -
     on_fresh(rig, story)
 
 
-def test_a_watch_tells_by_bookmark_that_others_moved_on(rig: Rig) -> None:
+def test_a_watch_shows_by_bookmark_that_others_moved_on(rig: Rig) -> None:
     """A quiet reader's place follows, so that compaction does not overtake it [C8]."""
 
     async def story(store: Store) -> None:
@@ -144,7 +144,7 @@ def test_a_cancelled_wait_loses_nothing(rig: Rig) -> None:
     on_fresh(rig, story)
 
 
-def test_a_reader_overtaken_by_compaction_is_told_and_not_skipped(rig: Rig) -> None:
+def test_a_reader_overtaken_by_compaction_gets_an_error_and_no_gap(rig: Rig) -> None:
     """Expired, never a silent gap [INV10, C8]."""
 
     async def story(store: Store) -> None:

@@ -77,7 +77,7 @@ def go_on(rig: HubRig, what: str) -> None:
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.lists(steps, min_size=4, max_size=40), st.lists(wishes, max_size=3))
-def test_a_watch_that_begins_with_a_list_tells_one_moment_and_all_that_follows(
+def test_a_watch_that_begins_with_a_list_sends_one_revision_and_all_that_follows(
     story: list[tuple[str, Any]], before: list[Wishes]
 ) -> None:
     """[INV10, C8]"""

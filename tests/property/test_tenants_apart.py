@@ -216,7 +216,7 @@ def campaign(folder: Path, programs: int, pairs: int) -> Counter[int]:
 
 
 @pytest.mark.timeout(3_600 if LONG else 600)
-def test_a_tenant_cannot_tell_whether_it_has_a_neighbour(tmp_path: Path) -> None:
+def test_a_tenant_cannot_find_out_whether_it_has_a_neighbour(tmp_path: Path) -> None:
     codes = campaign(tmp_path, PROGRAMS, PAIRS)
     assert sum(codes.values()) == PROGRAMS * STEPS
     assert {200, 201, 400, 403, 404, 409, 422} <= set(codes)
@@ -232,7 +232,7 @@ def test_a_tenant_cannot_tell_whether_it_has_a_neighbour(tmp_path: Path) -> None
     ],
     ids=["requests", "reads"],
 )
-def test_a_door_that_is_left_open_is_noticed(
+def test_a_check_that_is_left_out_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: Any, name: str, careless: Any
 ) -> None:
     monkeypatch.setattr(whose, name, careless)

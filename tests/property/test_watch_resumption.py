@@ -180,7 +180,7 @@ def commit(rig: HubRig, truths: Truth | list[Truth], wanted: Wishes) -> None:
     st.sampled_from((2, 3, 4, 5, 1_000)),
     st.lists(wishes, max_size=3),
 )
-def test_a_watch_that_breaks_anywhere_tells_everything_in_order_or_says_410(
+def test_a_watch_that_breaks_anywhere_sends_everything_in_order_or_answers_410(
     team: str, steps: list[tuple[str, Any]], window: int, before: list[Wishes]
 ) -> None:
     """Whatever is repeated belongs to the revision within which the stream broke. [INV10, C8]"""
@@ -298,7 +298,7 @@ sliced = st.one_of(
     st.lists(st.tuples(sliced, st.integers(0, 2)), min_size=4, max_size=40),
     st.lists(wishes, max_size=3),
 )
-def test_watches_that_are_told_in_many_steps_never_go_back(
+def test_watches_that_get_many_batches_never_go_back(
     steps: list[tuple[tuple[str, Any], int]], before: list[Wishes]
 ) -> None:
     """A client may come, read, break or get a bookmark between two steps. [INV10, C8]"""

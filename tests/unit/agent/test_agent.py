@@ -66,7 +66,7 @@ def test_work_whose_replica_is_gone_is_stopped_and_cleared() -> None:
     assert rig.lines[-1].endswith(f"clear {replica.name}")
 
 
-def test_stale_news_after_the_end_start_nothing_again() -> None:
+def test_stale_events_after_the_end_start_nothing_again() -> None:
     """The stream is behind: it still tells that the work is bound here. [C6.4]"""
     rig = started()
     rig.bound("once", restart=RestartPolicy.NEVER)
@@ -89,7 +89,7 @@ def test_stale_news_after_the_end_start_nothing_again() -> None:
     assert [it for it in rig.trace[before:] if isinstance(it, Launch | Ask)] == []
 
 
-def test_work_that_serves_goes_on_a_moment_before_it_is_told_to_stop() -> None:
+def test_work_that_serves_goes_on_a_moment_before_the_stop_signal() -> None:
     """A client that read its address just before still gets an answer."""
     rig = started()
     replica = rig.bound()

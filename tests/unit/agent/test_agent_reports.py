@@ -26,7 +26,7 @@ from tests.unit.agent.rig import Rig
 from tests.unit.agent.running_work import asked, made, running, started
 
 
-def test_the_same_intention_bears_the_same_operation_id_and_the_same_words() -> None:
+def test_the_same_intention_has_the_same_operation_id_and_the_same_body() -> None:
     """Otherwise a repetition would be a second operation, or be refused as one. [N1.1]"""
     rig = started()
     replica = rig.bound()

@@ -47,7 +47,7 @@ def test_an_older_acknowledgement_that_comes_later_moves_nothing_back() -> None:
     assert it.deadline_ms == 40_000
 
 
-def test_a_plane_that_wants_to_be_told_more_often_is_obeyed_at_once() -> None:
+def test_a_shorter_heartbeat_interval_of_the_plane_takes_effect_at_once() -> None:
     """A second renewal after the usual time would come after the deadline of the first. An answer
     that is late calls for nothing more: a later renewal is on its way already."""
     it = renewing()

@@ -27,7 +27,7 @@ def test_a_part_of_the_grace_is_kept_for_the_stop(grace_ms: int, kept: int) -> N
     assert kept_ms(grace_ms) == kept
 
 
-def test_work_is_told_first_and_then_stopped_within_the_same_grace() -> None:
+def test_work_gets_the_signal_first_and_is_then_killed_within_the_same_grace() -> None:
     first = stop(work(WorkPhase.RUNNING), 10_000, 0, BYE)
     assert first == PrepareStop(RunProbe(AT, Check.PRE_STOP, BYE.action, 8_000), 10_000)
     leaving = work(WorkPhase.LEAVING)
@@ -66,7 +66,7 @@ def test_only_what_serves_lingers_for_as_long_as_its_template_says() -> None:
     assert lingering_ms(replica(stage=Stage.READY, template=slow)) == 0
 
 
-def test_a_shorter_grace_is_heard_and_a_longer_one_is_not() -> None:
+def test_a_shorter_grace_takes_effect_and_a_longer_one_does_not() -> None:
     assert stop(work(WorkPhase.HALTING), 4_000, 1_000, BYE) == Halt(AT, 4_000)
     assert stop(work(WorkPhase.HALTING), 10_000, 1_000, BYE) == Wait()
     assert stop(work(WorkPhase.HALTING), 90_000, 1_000, BYE) == Wait()

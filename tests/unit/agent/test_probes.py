@@ -108,7 +108,7 @@ def test_the_first_question_waits_and_the_next_ones_keep_their_period() -> None:
     assert health.next_ms == 60_000
 
 
-def test_why_it_is_not_ready_is_told_when_there_is_something_to_tell() -> None:
+def test_why_it_is_not_ready_is_reported_when_there_is_a_reason() -> None:
     """[E3]"""
     health = ProbeHealth(Probes(startup=probe(failure_threshold=100), readiness=probe()), 0)
     now_ms = tell(health, Check.STARTUP, "--")

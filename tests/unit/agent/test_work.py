@@ -138,6 +138,6 @@ def test_requests_that_fail_wait_longer_each_time_and_not_beyond_a_bound() -> No
         (Process(reason="NoSuchFile"), "no exit (NoSuchFile)"),
     ],
 )
-def test_an_end_is_reported_in_words(process: Process, text: str) -> None:
+def test_an_end_is_reported_as_text(process: Process, text: str) -> None:
     """The evidence is for people. [A8, M1]"""
     assert describe(msgspec.structs.replace(process, id="7")) == text

@@ -94,7 +94,7 @@ def test_a_figure_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(capsys.readouterr().out)["name"] == "x"
 
 
-def test_timers_tell_a_slow_function_from_a_fast_one() -> None:
+def test_timers_distinguish_a_slow_function_from_a_fast_one() -> None:
     """A hundredfold difference in work shows even on a busy machine."""
 
     def fast() -> object:

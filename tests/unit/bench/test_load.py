@@ -135,7 +135,7 @@ def test_latencies_count_from_when_a_request_was_due(tmp_path: Path) -> None:
     assert seen.codes(seen.stream("a")) == {"200": 1, "429": 1}
 
 
-def test_a_picture_is_an_image_with_all_its_curves(tmp_path: Path) -> None:
+def test_a_chart_is_an_image_with_all_its_curves(tmp_path: Path) -> None:
     path = tmp_path / "x.svg"
     curves = [Curve("a & b", (0.0, 1.0), (1.0, 100.0)), Curve("c", (0.0, 1.0), (3.0, 2.0))]
     panels = (Panel("left", "ms", curves, is_log=True, limit=50.0), Panel("right", "1/s", curves))

@@ -30,9 +30,7 @@ from holdfast.model.errors import (
         (OutcomeUnknown("lost"), ExitCode.UNKNOWN),
     ],
 )
-def test_a_script_can_tell_what_may_be_repeated_blindly(
-    error: HoldfastError, code: ExitCode
-) -> None:
+def test_exit_codes_show_what_may_be_repeated_blindly(error: HoldfastError, code: ExitCode) -> None:
     """[E5]"""
     assert code_of(error) is code
 

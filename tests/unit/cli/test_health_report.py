@@ -177,7 +177,7 @@ def component(scope: str, holder: str = "system:x") -> Lease:
     return Lease(ObjectMeta(name=lease_name(scope)), spec=spec)
 
 
-def test_a_component_that_held_a_lease_and_is_not_heard_is_named() -> None:
+def test_a_component_that_held_a_lease_and_is_silent_is_named() -> None:
     """Also after the servers were started again and never received its pulse. [H3]"""
     held = (
         component("controller:nodes"),
@@ -242,7 +242,7 @@ def test_a_ready_node_that_missed_a_renewal_is_named_before_it_is_suspected(fact
     assert verdict(report_lines(early)).startswith("Too early to say")
 
 
-def test_a_ready_node_that_was_never_heard_is_named_once_servers_listened_for_long_enough() -> None:
+def test_a_ready_node_that_never_renewed_is_named_once_servers_listened_for_long_enough() -> None:
     """[H3]"""
     late_ms = TIMING.renew_every_ms * 3 // 2
     early, late = (

@@ -118,7 +118,7 @@ def test_the_server_of_up_is_started_with_what_up_was_given() -> None:
     assert (settings.name, settings.etcd.user, settings.data) == ("s1", "u", Path("d"))
 
 
-def test_a_token_tells_what_became_of_it() -> None:
+def test_the_outcome_of_a_token_is_shown() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     later, earlier = now + timedelta(hours=1), now - timedelta(hours=1)
 

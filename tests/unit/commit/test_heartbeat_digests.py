@@ -131,7 +131,7 @@ def test_each_server_knows_what_a_node_uses_by_its_latest_sample() -> None:
         assert servers.heard(server).used == {"node-a": SeenUse(1_000, 300, 30)}
 
 
-def test_two_that_cannot_reach_each_other_hear_over_a_third() -> None:
+def test_two_that_cannot_reach_each_other_get_heartbeats_over_a_third() -> None:
     """[H3, E4]"""
     servers = Servers("one", "two", "three")
     servers.cut = {frozenset(("one", "two"))}
@@ -181,7 +181,7 @@ def test_a_roster_says_which_servers_no_longer_count() -> None:
         assert roster.expired_servers() == ({"two": servers.now_ms} if is_gone else {})
 
 
-def test_more_leases_than_servers_can_be_tell_nothing() -> None:
+def test_more_leases_than_servers_can_be_prove_nothing() -> None:
     """One that lives may be beyond what is read; nothing is better than half. [E4]"""
     servers = Servers("one")
     servers.now_ms = 1_000

@@ -161,7 +161,7 @@ def test_renewals_of_one_node_share_a_read_that_lets_them_run_on(rig: HeartbeatR
     assert all(rig.answers[call].acknowledges(rig.renew()) for call in (first, second))
 
 
-def test_a_no_is_never_said_by_a_read_that_is_older_than_the_question(rig: HeartbeatRig) -> None:
+def test_a_refusal_never_rests_on_a_read_that_is_older_than_the_request(rig: HeartbeatRig) -> None:
     """The agent may rest on something newer, such as its own registration."""
     early = rig.ask(rig.renew(incarnation=7))
     late = rig.ask(rig.renew(incarnation=7))
@@ -173,7 +173,7 @@ def test_a_no_is_never_said_by_a_read_that_is_older_than_the_question(rig: Heart
 
 
 @pytest.mark.parametrize("life", [{"uid": "another"}, {"incarnation": 99}])
-def test_another_incarnation_is_answered_and_does_not_count_as_heard(
+def test_another_incarnation_is_answered_and_does_not_count_as_renewed(
     rig: HeartbeatRig, life: dict[str, Any]
 ) -> None:
     """[H5, C6.4]"""
@@ -207,7 +207,7 @@ def test_only_a_nodes_own_agent_renews_it(rig: HeartbeatRig, sender: Any, reason
     assert not rig.reads
 
 
-def test_of_components_only_controller_nodes_learns_which_nodes_were_heard(
+def test_of_components_only_controller_nodes_learns_which_nodes_renewed(
     rig: HeartbeatRig,
 ) -> None:
     """People ask only if their roles allow it."""
@@ -258,7 +258,7 @@ def test_the_last_sample_of_what_a_node_uses_is_returned_with_its_age(rig: Heart
     assert rig.heard().used == {}
 
 
-def test_a_node_that_was_not_heard_for_an_hour_is_forgotten(rig: HeartbeatRig) -> None:
+def test_a_node_that_did_not_renew_for_an_hour_is_forgotten(rig: HeartbeatRig) -> None:
     """With what it reported."""
     rig.ask(rig.renew(said=ProgressNotes(more=1)))
     rig.come_back()

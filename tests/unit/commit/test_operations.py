@@ -183,7 +183,7 @@ def test_the_same_id_is_the_same_request_or_a_mistake() -> None:
     assert recall(metadata, "op-9", mark) is None
 
 
-def test_a_digest_tells_requests_apart() -> None:
+def test_different_requests_have_different_digests() -> None:
     one = Create(Secret(ObjectMeta(name="a", namespace="acme")))
     two = Create(Secret(ObjectMeta(name="b", namespace="acme")))
     assert digest(one) == digest(Create(Secret(ObjectMeta(name="a", namespace="acme"))))

@@ -38,7 +38,7 @@ def test_a_birth_is_of_the_revision_that_its_place_takes() -> None:
     it.yes(WORKLOADS, birth(it, 1, "new"))
 
 
-def test_nothing_is_born_while_a_rollout_holds_births_back() -> None:
+def test_nothing_is_created_while_a_rollout_holds_creation_back() -> None:
     """Recreate runs no two revisions at once."""
     it = Furnished()
     rolled(it, current="new", stable="old", updated="0-7", held=True)

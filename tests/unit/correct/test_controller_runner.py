@@ -68,7 +68,7 @@ def test_a_service_comes_to_run_and_then_nothing_is_written_any_more() -> None:
     assert rig.runner.cache.missed == 0
 
 
-def test_a_restarted_team_at_the_fixed_point_writes_nothing() -> None:
+def test_a_restarted_runner_at_the_fixed_point_writes_nothing() -> None:
     """It resumes from what is stored, and that is as it should be. [C7.4]"""
     rig = world()
     rig.turn()
@@ -234,7 +234,7 @@ def test_a_key_is_not_looked_at_before_its_last_writes_are_seen() -> None:
     assert creates(rig) == ["web-0-0", "web-1-0", "web-2-0"]
 
 
-def test_nothing_is_done_on_a_picture_that_is_too_old() -> None:
+def test_nothing_is_done_on_a_snapshot_that_is_too_old() -> None:
     """A node falls silent and so does a stream: it is not marked on what was known before. [E4]"""
     rig = world()
     rig.turn()
@@ -347,7 +347,7 @@ def test_each_request_is_sent_as_its_own_controller() -> None:
     }
 
 
-def test_a_team_has_each_controller_once() -> None:
+def test_a_runner_has_each_controller_once() -> None:
     """Two of one name would fight over one lease."""
     with pytest.raises(InvariantBroken):
         ControllerRunner((*all_controllers(), all_controllers()[0]), rng=_Half())
@@ -359,7 +359,7 @@ class _Half:
 
 
 @pytest.mark.parametrize("plural", ["workloads", "replicas", "nodes"])
-def test_news_that_never_come_are_found_by_the_resync(plural: str) -> None:
+def test_events_that_never_come_are_found_by_the_resync(plural: str) -> None:
     """One kind's stream loses everything but its signs of life; its lists do not. [C7.7, N3]"""
     rig = world(replicas=2)
     rig.turn()

@@ -43,7 +43,7 @@ def test_after_taking_office_it_looks_on_for_a_while() -> None:
     assert made.term(old, later(TAKEOVER_WAIT_MS)) == Term("controller:workload", 4)
 
 
-def test_a_picture_as_new_as_the_office_need_not_wait() -> None:
+def test_a_snapshot_as_new_as_the_lease_need_not_wait() -> None:
     """All that the predecessor did is in it."""
     assert member(revision=500).term(view(told=500), NOW) == Term("controller:workload", 4)
 

@@ -31,7 +31,7 @@ def test_every_answer_is_counted_as_what_it_is() -> None:
     assert len(vitals.refused) == REASONS_MAX
 
 
-def test_each_controller_of_a_team_has_a_heartbeat_and_counts_of_its_own() -> None:
+def test_each_controller_of_a_runner_has_a_heartbeat_and_counts_of_its_own() -> None:
     """The lease is renewed under its name for as long as it lives, also with nothing to do. [A4]"""
     rig = Rig()
     rig.plane.tenant()

@@ -192,7 +192,7 @@ def test_one_per_node_goes_last() -> None:
     assert evicted(plan(draining(), workload(1), each, log)) == ["log-0-0"]
 
 
-def test_an_empty_node_says_so_once_the_picture_is_whole() -> None:
+def test_an_empty_node_is_reported_once_the_snapshot_is_whole() -> None:
     """Something may have been bound just before the drain began. [C3]"""
     made = plan(draining(), replica(State.RELEASED))
     assert said(made).status is ConditionStatus.TRUE
@@ -220,7 +220,7 @@ def test_no_agent_is_asked_on_a_node_that_is_out_of_contact() -> None:
     assert said(made).reason == "NodeOutOfContact"
 
 
-def test_a_drain_that_is_taken_back_leaves_no_word_behind() -> None:
+def test_a_drain_that_is_taken_back_leaves_no_condition_behind() -> None:
     told = plan(draining(), workload(1), replica()).requests[-1].object
     back = replaced(told, spec=replaced(told.spec, drain=None))
     (update,) = plan(back, workload(1), replica()).requests
@@ -251,7 +251,7 @@ def test_a_sentence_names_a_few_and_counts_the_rest() -> None:
     assert message.endswith(", 2 more")
 
 
-def test_only_news_of_draining_nodes_are_looked_at() -> None:
+def test_only_events_of_draining_nodes_are_reconciled() -> None:
     """And of what they wait for."""
     it = DrainController()
     there = draining(), workload(1, disruption=Disruption(max_unavailable=0)), replica()

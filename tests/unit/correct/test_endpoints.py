@@ -123,7 +123,7 @@ def test_a_list_goes_with_its_workload() -> None:
         assert (removed.plural, removed.name, removed.uid) == ("endpoints", "web", "uid-web")
 
 
-def test_a_list_whose_workload_may_not_have_been_told_of_yet_stays() -> None:
+def test_a_list_whose_workload_may_not_have_arrived_yet_stays() -> None:
     """Kinds arrive on streams of their own."""
     plan = EndpointsController().reconcile(view(listed(revision=50), told=49), KEY, TERM, NOW)
     assert plan.requests == ()
@@ -177,7 +177,7 @@ def test_the_further_lists_of_a_large_service_come_and_go_with_its_addresses() -
     assert (removed.name, removed.uid, removed.resource_version) == ("web.1", "uid-1", "14")
 
 
-def test_news_of_any_list_lead_to_its_workload_and_all_go_with_it() -> None:
+def test_events_of_any_list_lead_to_its_workload_and_all_go_with_it() -> None:
     further = numbered(listed(entry()), 1)
     change = ObjectChange("endpoints", None, further)
     assert tuple(EndpointsController().keys_of(change, view())) == (KEY,)

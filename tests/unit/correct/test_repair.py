@@ -146,7 +146,7 @@ def test_a_place_that_was_reserved_for_too_long_is_given_back() -> None:
     assert step(held, waiting, after_ms=10_000 + LATE_MS) is State.PENDING
 
 
-def test_what_was_not_told_yet_is_not_taken_for_gone() -> None:
+def test_what_has_not_arrived_yet_is_not_taken_for_gone() -> None:
     """Kinds arrive on streams of their own. [C3, N3]"""
     waiting = replica(State.RESERVED, reservation="hold")
     assert plan(waiting, told=6).requests == ()

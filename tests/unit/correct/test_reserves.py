@@ -203,7 +203,7 @@ def test_a_workload_of_the_same_name_is_another_owner() -> None:
     assert isinstance(drop, DropReservation)
 
 
-def test_a_picture_that_contradicts_itself_is_no_ground_to_hold_anything() -> None:
+def test_a_snapshot_that_contradicts_itself_is_no_ground_to_hold_anything() -> None:
     """Kinds arrive on streams of their own. [C3]"""
     share = (DeviceShare(device="gpu-9", device_class="gpu", milli=1000),)
     odd = replica()
@@ -213,7 +213,7 @@ def test_a_picture_that_contradicts_itself_is_no_ground_to_hold_anything() -> No
     assert not any(isinstance(it, HoldCapacity) for it in plan(web(), machine(), odd).requests)
 
 
-def test_only_news_of_lanes_are_looked_at() -> None:
+def test_only_events_of_lanes_are_reconciled() -> None:
     it = ReservesController()
     picture = view(web(), machine(), lane("node-a"))
     assert list(it.all_keys(picture)) == [KEY]

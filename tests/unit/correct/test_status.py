@@ -179,7 +179,7 @@ def test_a_crash_loop_is_named_with_its_end() -> None:
         (Stage.STARTING, "Restarted", False),
     ],
 )
-def test_a_crash_loop_in_place_is_named_and_its_last_end_told(
+def test_a_crash_loop_in_place_is_named_with_its_last_end(
     stage: Stage, reason: str, is_waiting: bool
 ) -> None:
     """Its replica stays Running all the while, so nothing else would say so. [E3, A7, A11]"""

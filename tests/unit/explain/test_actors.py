@@ -59,7 +59,7 @@ def test_a_deadline_that_has_passed_says_for_how_long() -> None:
     assert answer.revision == 40
 
 
-def test_what_was_told_of_it_is_part_of_the_evidence() -> None:
+def test_its_events_are_part_of_the_evidence() -> None:
     """The newest first, and of this very replica alone. [M1]"""
     about = replica(State.BOUND)
     told = [event_of(about, "x", f"R{it}", "said", at(-it), warns=False) for it in range(9)]

@@ -32,7 +32,7 @@ def test_a_node_that_is_silent_is_given_up_after_its_time() -> None:
     assert due_in_ms(answer) == LOOK_MS - 22_000 + 35_000
 
 
-def test_without_a_known_heartbeat_its_judgement_tells() -> None:
+def test_without_a_known_heartbeat_its_phase_decides() -> None:
     """[M2]"""
     judged = Operation(f"{NODES}/uid/7/Suspect", "d", at(-1_000))
     there = node(phase=NodePhase.SUSPECT)
@@ -132,14 +132,14 @@ def test_a_node_that_is_gone_and_one_that_never_was() -> None:
     says(asked(kept), StuckReason.WORD, ProgressStep.RELEASE, "operator")
 
 
-def test_a_node_that_is_heard_again_has_its_agent_speak() -> None:
+def test_a_node_that_renews_again_is_explained_by_its_agent() -> None:
     """[M2]"""
     answer = asked(unknown(), node())
     says(answer, StuckReason.RETURN, ProgressStep.SERVING, AGENT)
     assert due_in_ms(answer) == AGENT_LOOKS_MS
 
 
-def test_kept_work_waits_for_its_node_its_owners_patience_or_a_word() -> None:
+def test_kept_work_waits_for_its_node_its_owners_patience_or_an_operator() -> None:
     """[M2, H8]"""
     about, marked = unknown(template=KEEP), node(phase=NodePhase.UNKNOWN, mark=1)
     answer = asked(about, marked)

@@ -47,7 +47,7 @@ def test_what_is_bound_is_its_agents_to_start(
     assert due_in_ms(answer) == TEMPLATE.startup_deadline_seconds * 1_000
 
 
-def test_of_several_servers_the_one_that_heard_it_last_counts() -> None:
+def test_of_several_servers_the_last_renewal_counts() -> None:
     """[M2]"""
     old = heard(age_ms=60_000)
     answer = asked(replica(State.BOUND), node(), heard=(old, noted(WorkProgress.RUNS)))

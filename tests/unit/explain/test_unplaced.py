@@ -191,7 +191,7 @@ def test_no_place_is_what_the_scheduler_says_where_the_ledgers_agree(shut: dict[
         ("GrantExpired", StuckReason.QUOTA),
     ],
 )
-def test_of_rules_that_are_not_asked_again_the_schedulers_word_counts(
+def test_of_rules_that_are_not_evaluated_again_the_schedulers_report_counts(
     reason: str, why: StuckReason
 ) -> None:
     """[M2]"""

@@ -147,7 +147,7 @@ def test_a_budget_limits_one_class_of_work_of_one_tenant() -> None:
     assert never_fits(own, HARD, {"cpu": 1001}, "batch") is None
 
 
-def test_what_never_fits_is_told_from_what_waits() -> None:
+def test_what_never_fits_is_distinguished_from_what_waits() -> None:
     """Borrowing counts, others' use does not. [C7.6]"""
     limits = COHORT.limits["risk"]
     assert never_fits(limits, HARD, {"cpu": 6000, "memory": 10**12}) is None

@@ -14,7 +14,7 @@ FREE = LeaseSpec(scope="s", epoch=3, renewals=7)
 
 
 @pytest.mark.parametrize("spec", [None, FREE])
-def test_a_lease_that_nobody_holds_may_be_taken_at_once(spec: LeaseSpec | None) -> None:
+def test_a_lease_without_a_holder_may_be_taken_at_once(spec: LeaseSpec | None) -> None:
     """[K1, K2]"""
     assert LeaseObserver().may_take(spec, 1_000)
 
@@ -28,7 +28,7 @@ def test_a_held_lease_may_be_taken_after_its_duration_without_a_renewal() -> Non
 
 
 @pytest.mark.parametrize("change", [RENEWED, TAKEN])
-def test_every_change_of_the_lease_starts_the_count_anew(change: LeaseSpec) -> None:
+def test_every_change_of_the_lease_starts_the_count_again(change: LeaseSpec) -> None:
     """[K1, K2]"""
     observer = LeaseObserver()
     observer.may_take(HELD, 1_000)
@@ -38,7 +38,7 @@ def test_every_change_of_the_lease_starts_the_count_anew(change: LeaseSpec) -> N
     assert observer.may_take(change, 13_000)
 
 
-def test_a_candidate_that_held_it_meanwhile_counts_anew() -> None:
+def test_a_candidate_that_held_it_meanwhile_counts_again() -> None:
     """[K1, K2]"""
     observer = LeaseObserver()
     observer.may_take(HELD, 1_000)

@@ -124,7 +124,7 @@ def test_every_state_is_reached_and_from_every_state_released_is_reached() -> No
         assert state in TERMINAL or State.RELEASED in reached(state), state
 
 
-def test_unknown_work_fails_only_by_its_agent_the_fence_or_an_operators_word() -> None:
+def test_unknown_work_fails_only_by_its_agent_the_fence_or_an_operators_decision() -> None:
     """Neither a scheduler nor a controller may declare silent work dead."""
     may_end = {
         actor

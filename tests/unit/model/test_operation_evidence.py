@@ -111,7 +111,7 @@ def test_a_report_that_changes_no_transition_is_absent_until_it_is_remembered() 
     assert evidence_in(report, replica(operations=(DONE,))) is Evidence.DONE
 
 
-def test_a_deletion_is_done_once_the_object_is_gone_whoever_deleted_it() -> None:
+def test_a_deletion_is_done_once_the_object_is_gone_by_any_client() -> None:
     """[E5]"""
     remove = Remove("replicas", "acme", "web-0-0", uid="uid", operation="mine")
     assert evidence_in(remove, None) is Evidence.DONE

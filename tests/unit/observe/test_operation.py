@@ -257,7 +257,7 @@ def test_an_owner_may_look_at_once_and_pause_before_the_next_copy() -> None:
     assert run.received(Paused()) == Send(2_000)
 
 
-def test_an_owner_that_decides_anew_gets_what_did_not_happen_back() -> None:
+def test_an_owner_that_decides_again_gets_what_did_not_happen_back() -> None:
     """[E5]"""
     run = Run(Nature.WRITE, PLACES)
     assert run.received(Begun(), Failed(DOWN)) == GiveUp(DOWN, 1, Why.UNDONE)
@@ -318,7 +318,7 @@ def test_a_refusal_as_a_value_is_an_answer_too() -> None:
 REPORTS = RetryPolicy(tries_max=1, looks_max=0, looks_at_once=True, repeats_undone=False)
 
 
-def test_an_owner_without_looks_is_told_at_once_that_the_outcome_is_unknown() -> None:
+def test_an_owner_without_looks_learns_at_once_that_the_outcome_is_unknown() -> None:
     """It sends the same again, under the same id, if nothing has changed. [E5]"""
     ended = Run(Nature.WRITE, REPORTS).received(Begun(), Failed(LOST))
     assert isinstance(ended, GiveUp)

@@ -12,7 +12,7 @@ def _digest(lines: list[str]) -> str:
     return trace.digest()
 
 
-def test_a_digest_tells_any_two_traces_apart() -> None:
+def test_any_two_traces_have_different_digests() -> None:
     """A changed, missing or moved line changes it, at any place. [N6]"""
     lines = [f"{number} node Woken 1" for number in range(20_000)]
     digests = {

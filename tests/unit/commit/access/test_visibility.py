@@ -39,7 +39,7 @@ def test_an_update_of_anothers_status_is_of_nothing() -> None:
     refused(it.ask(OTHER, Update(it.running(), "status")), Reason.MISSING)
 
 
-def test_the_answer_to_a_strange_agent_tells_neither_uid_nor_state() -> None:
+def test_the_answer_to_another_nodes_agent_has_neither_uid_nor_state() -> None:
     """Whether it guesses right or wrong."""
     it = Furnished()
     running = it.running()

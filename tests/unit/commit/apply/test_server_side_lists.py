@@ -89,7 +89,7 @@ def test_owner_references_are_distinguished_by_uid() -> None:
     assert [r["uid"] for r in live.tree["metadata"]["ownerReferences"]] == ["1", "2"]
 
 
-def test_keys_with_defaults_tell_items_apart_whether_spelled_out_or_not() -> None:
+def test_keys_with_defaults_distinguish_items_whether_spelled_out_or_not() -> None:
     live = Live(NODE)
     live.apply("a", {"metadata": {"name": "n"}, "spec": {"taints": [{"key": "gpu"}]}})
     again = {"key": "gpu", "effect": "NoSchedule", "value": "x"}

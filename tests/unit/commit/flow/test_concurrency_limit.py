@@ -51,7 +51,7 @@ def probed(took_ms: int = 5) -> ConcurrencyLimit:
     return limit
 
 
-def test_the_first_requests_are_few_and_tell_what_one_takes_alone() -> None:
+def test_the_first_requests_are_few_and_measure_what_one_takes_alone() -> None:
     """A server that starts under load learns no wrong measure."""
     limit = ConcurrencyLimit(SEATS)
     assert limit.scale == FEW_SCALE

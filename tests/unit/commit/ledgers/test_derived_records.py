@@ -198,7 +198,7 @@ def test_every_object_of_a_tenant_is_counted_once_and_uncounted_once() -> None:
     assert counts(it) == {"workloads": 1}
 
 
-def test_what_tells_what_happened_is_not_counted() -> None:
+def test_events_are_not_counted() -> None:
     it = Furnished()
     about = ObjectReference(kind="Workload", namespace="acme", name="web")
     event = Event(ObjectMeta(name="e.1", namespace="acme"), involved_object=about, reason="Scaled")

@@ -139,7 +139,7 @@ def test_an_object_of_many_owners_is_collected_in_one_decision() -> None:
     assert it.get(child) is None
 
 
-def test_what_tells_what_happened_goes_by_age_alone() -> None:
+def test_events_are_deleted_by_age_alone() -> None:
     it = Furnished()
     about = ObjectReference(kind="Workload", namespace="acme", name="web")
     event = Event(ObjectMeta(name="e.1", namespace="acme"), involved_object=about, reason="Up")

@@ -24,7 +24,7 @@ def changed(request: Create, **spec: Any) -> Create:
     return Create(msgspec.structs.replace(obj, spec=msgspec.structs.replace(obj.spec, **spec)))
 
 
-def test_a_replica_is_born_pending_and_owned_by_its_workload() -> None:
+def test_a_replica_is_created_pending_and_owned_by_its_workload() -> None:
     """[A2, A5, A8]"""
     it = Furnished()
     labels = TemplateMeta(labels={"app": "web", WORKLOAD_LABEL: "forged"})
@@ -64,7 +64,7 @@ def test_a_controller_that_repeats_itself_makes_nothing_twice() -> None:
     refused(it.ask(WORKLOADS, misnamed), Reason.INVALID)
 
 
-def test_no_replica_is_born_for_a_workload_that_is_gone_or_another() -> None:
+def test_no_replica_is_created_for_a_workload_that_is_gone_or_another() -> None:
     """[I5]"""
     it = Furnished()
     refused(it.ask(WORKLOADS, changed(it.birth(it.web), workload_uid="another")), Reason.MISSING)
@@ -146,7 +146,7 @@ def test_what_goes_makes_room_under_the_cap(name: str) -> None:
     it.yes(WORKLOADS, it.birth(workload, 2))
 
 
-def test_a_replica_that_could_never_fit_its_quota_is_not_born() -> None:
+def test_a_replica_that_could_never_fit_its_quota_is_not_created() -> None:
     """[D1]"""
     it = Furnished()
     it.plane.quota(hard={"cpu": "500m"})

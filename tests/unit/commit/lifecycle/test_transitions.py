@@ -214,7 +214,7 @@ SILENT = {
 }
 
 
-def test_a_replica_is_born_by_its_workloads_controller_alone() -> None:
+def test_a_replica_is_created_by_its_workloads_controller_alone() -> None:
     """[A9, C6.7]"""
     it = Furnished()
     for identity, _ in CALLERS:

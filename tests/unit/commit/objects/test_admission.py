@@ -181,7 +181,7 @@ def test_only_admission_writes_its_record() -> None:
     assert after.metadata.annotations == {**made.metadata.annotations, "mine": "y"}
 
 
-def test_work_tells_under_which_policies_and_on_which_records_it_was_admitted() -> None:
+def test_work_records_under_which_policies_and_on_which_records_it_was_admitted() -> None:
     """And keeps telling so until it asks for something new. [B4]"""
     it = Furnished()
     it.plane.quota(hard={"cpu": "100"})

@@ -233,7 +233,7 @@ def test_a_change_that_a_rule_only_warns_of_is_recorded_beside_what_was_known() 
     assert "labels[tier]" in noted
 
 
-def test_warn_tells_the_writer_and_audit_writes_it_down_alone() -> None:
+def test_warn_is_shown_to_the_writer_and_audit_is_recorded_alone() -> None:
     """[B5]"""
     for action, warned in ((PolicyAction.WARN, True), (PolicyAction.AUDIT, False)):
         it = Furnished()

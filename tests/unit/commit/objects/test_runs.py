@@ -81,7 +81,7 @@ def _current(plane: Plane, obj: Workload, **metadata: Any) -> Workload:
     )
 
 
-def test_a_run_is_not_born_before_its_time(plane: Plane) -> None:
+def test_a_run_is_not_created_before_its_time(plane: Plane) -> None:
     """A controller whose clock is ahead would keep all runs until then from being started."""
     of = cron(plane)
     soon = minute(plane, 1)

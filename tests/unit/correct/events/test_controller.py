@@ -110,7 +110,7 @@ def test_nothing_is_counted_twice_when_answers_are_lost(fate: str) -> None:
     assert told(on)["web-0-0", "Restarted"] == 2
 
 
-def test_a_new_controller_tells_nothing_twice_and_what_was_missed() -> None:
+def test_a_new_controller_records_nothing_twice_and_what_was_missed() -> None:
     """It knows by the events, not by memory. [C7.4, K2]"""
     on = rig(WorkloadController(), StatusController())
     running(on)
@@ -125,7 +125,7 @@ def test_a_new_controller_tells_nothing_twice_and_what_was_missed() -> None:
     assert on.writes() == []
 
 
-def test_what_is_long_over_is_not_news() -> None:
+def test_what_is_long_over_makes_no_event() -> None:
     """Nor is what was forgotten since. [V4]"""
     on = rig(WorkloadController(), GarbageController(), StatusController())
     running(on)
@@ -185,7 +185,7 @@ def test_a_node_that_comes_and_goes_is_counted() -> None:
     assert told(on) == {("node-a", "NodeSuspect"): 3, ("node-a", "NodeReady"): 3}
 
 
-def test_an_operators_word_is_reported() -> None:
+def test_an_operators_decision_is_recorded() -> None:
     """It is outside what a fence guarantees. [A8]"""
     nodes = ("node-a", "node-b", "node-c")
     on = rig(WorkloadController(), NodesController(), nodes=nodes)
@@ -231,7 +231,7 @@ def test_no_environment_ends_up_in_an_event() -> None:
     assert all(b"hunter2" not in msgspec.json.encode(it) for it in on.all("events"))
 
 
-def test_telling_comes_last() -> None:
+def test_events_are_written_last() -> None:
     """Thousands of births do not make thousands of events; warnings still find a way. [I1]"""
     on = rig(WorkloadController())
     on.plane.node("big", capacity={"cpu": "800", "memory": "3200Gi"})

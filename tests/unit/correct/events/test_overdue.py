@@ -87,7 +87,7 @@ def test_status_of_an_old_spec_is_reported_and_taken_for_nothing_else() -> None:
     assert on.states() == {"web-0-0": "Pending"}
 
 
-def test_status_that_keeps_up_is_no_news() -> None:
+def test_status_that_keeps_up_makes_no_event() -> None:
     """[V4]"""
     on = rig(StatusController())
     on.plane.workload(replicas=1)
@@ -95,7 +95,7 @@ def test_status_that_keeps_up_is_no_news() -> None:
     assert warnings(on) == {}
 
 
-def test_work_that_runs_on_a_lost_machine_waits_for_an_operators_word() -> None:
+def test_work_that_runs_on_a_lost_machine_waits_for_an_operators_decision() -> None:
     """The event names the command; after it, the work is replaced and its share free. [I3, I4]"""
     on = rig(NodesController(), RepairController(), GarbageController())
     keep = template(on_disconnect=OnDisconnect.KEEP)

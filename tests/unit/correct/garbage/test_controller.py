@@ -102,7 +102,7 @@ def test_owners_of_kinds_that_are_not_ours_are_taken_to_be_there() -> None:
     assert on.writes() == []
 
 
-def test_what_is_missing_may_just_not_have_been_told() -> None:
+def test_what_is_missing_may_just_not_have_arrived_yet() -> None:
     """Kinds arrive on streams of their own: the controller waits for the other one. [C3, I3]"""
     on = rig()
     on.untold = {"workloads"}

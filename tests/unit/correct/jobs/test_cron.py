@@ -391,7 +391,7 @@ def test_a_run_is_refused_that_was_started_before_or_is_not_due_or_not_of_its_cr
 
 
 @pytest.mark.parametrize("state", ["suspended", "dying"])
-def test_no_run_is_born_once_its_cron_job_was_suspended_or_deleted(state: str) -> None:
+def test_no_run_is_created_once_its_cron_job_was_suspended_or_deleted(state: str) -> None:
     """A controller that does not know it yet is refused. [A9]"""
     rig = rig_with()
     rig.run(1_000)

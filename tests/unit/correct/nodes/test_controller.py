@@ -107,7 +107,7 @@ def test_no_replacement_is_made_before_the_fence() -> None:
     assert sorted(rig.states()) == [f"web-{at}-0" for at in range(4)]
 
 
-def test_a_suspect_that_is_heard_again_is_trusted() -> None:
+def test_a_suspect_that_renews_again_is_ready() -> None:
     """And nothing of its work was touched. [H4]"""
     rig = world()
     rig.silent = {"node-a"}
@@ -117,7 +117,7 @@ def test_a_suspect_that_is_heard_again_is_trusted() -> None:
     assert set(rig.states().values()) == {"Running"}
 
 
-def test_a_marked_node_that_is_heard_again_is_cleared() -> None:
+def test_a_marked_node_that_renews_again_is_cleared() -> None:
     """The very mark goes; its replicas are for the agent to speak for. [H4, C7.3]"""
     rig = world()
     rig.silent = {"node-a"}
@@ -161,7 +161,7 @@ def test_a_new_term_restarts_the_countdown_of_the_fence() -> None:
     assert until(rig, "node-a", "Fenced") >= 4_000
 
 
-def test_a_new_term_of_the_same_team_restarts_it_as_well() -> None:
+def test_a_new_term_of_the_same_process_restarts_it_as_well() -> None:
     """The lease was lost in between: whatever was seen before then does not count. [K2]"""
     controller, key = NodesController(), ("", "node-a")
     marked = view(node(phase=NodePhase.UNKNOWN, mark=1))
@@ -233,7 +233,7 @@ def test_a_zone_that_stays_silent_is_given_up_and_its_work_replaced(size: int) -
     assert {it.status.state for it in rig.all("replicas")} == {State.RUNNING}
 
 
-def test_two_servers_that_hear_other_nodes_give_a_zone_up_sooner() -> None:
+def test_two_servers_that_get_heartbeats_elsewhere_give_a_zone_up_sooner() -> None:
     """A third of the wait, since both are hardly cut off from that zone alone. [H10]"""
     rig = world(servers=("s1", "s2"))
     rig.plane.node("node-elsewhere", zone="eu-west-b")
@@ -246,7 +246,7 @@ def test_two_servers_that_hear_other_nodes_give_a_zone_up_sooner() -> None:
     assert "silent for 30 s" in rig.get("nodes", "node-a").status.mark.reason
 
 
-def test_a_plane_that_hears_no_node_at_all_waits_for_the_whole_time() -> None:
+def test_a_plane_without_any_heartbeat_waits_for_the_whole_time() -> None:
     """Servers that hear nothing agree about nothing: they may be cut off. [H10]"""
     rig = world(servers=("s1", "s2"))
     rig.silent = set(NAMES)
@@ -425,7 +425,7 @@ def test_a_node_that_has_just_registered_is_not_silent() -> None:
     assert controller.reconcile(reborn, key, TERM, later(60_000)).requests == ()
 
 
-def test_the_same_word_has_the_same_operation_until_it_is_said() -> None:
+def test_the_same_decision_has_the_same_operation_until_it_is_committed() -> None:
     """A second try of a lost Suspect is the same request. [E5]"""
     controller, ready = NodesController(), node()
     listened(controller, 60_000, ready)

@@ -88,7 +88,7 @@ def test_a_silent_zone_is_given_up_after_its_wait_and_without_a_limit_on_marks()
     assert sum(limits.admits("eu/b", step, WAIT_MS) for step in steps) == MARKS_PER_ZONE_MAX
 
 
-def test_the_wait_begins_again_when_the_zone_was_heard_or_not_observed() -> None:
+def test_the_wait_begins_again_when_the_zone_renewed_or_was_not_observed() -> None:
     """Only silence that was observed without a gap counts. [H10, E4]"""
     limits = DisruptionLimits()
     weigh(limits, SILENT, 0)
@@ -118,6 +118,8 @@ def test_a_person_gives_a_zone_up_for_as_long_as_the_override_lasts() -> None:
 
 
 @pytest.mark.parametrize("observers, wait_ms", [(0, 90_000), (1, 90_000), (2, 30_000), (5, 30_000)])
-def test_servers_that_hear_other_nodes_shorten_the_wait(observers: int, wait_ms: int) -> None:
+def test_servers_that_get_heartbeats_elsewhere_shorten_the_wait(
+    observers: int, wait_ms: int
+) -> None:
     """One server alone may be the one that is cut off. [H10]"""
     assert zone_wait_ms(WAIT_MS, observers) == wait_ms

@@ -96,7 +96,7 @@ def test_silence_counts_from_the_first_answer_and_not_from_the_servers_memory() 
     assert silence.silence_ms("n1", 0, now_ms) == 20_000
 
 
-def test_a_node_that_any_server_heard_is_not_silent() -> None:
+def test_a_node_that_renewed_at_any_server_is_not_silent() -> None:
     """Agents speak to one server, not to all. [H3]"""
     silence = NodeSilence()
     for now_ms in range(0, 40_001, STEP_MS):
@@ -130,7 +130,7 @@ def test_silence_counts_again_after_a_time_without_reports() -> None:
         assert silence.silence_ms("n1", 0, now_ms) == now_ms - 60_000
 
 
-def test_a_node_that_was_never_heard_is_silent_since_it_is_known() -> None:
+def test_a_node_that_never_renewed_is_silent_since_it_is_known() -> None:
     """Not since the controller began. [H4]"""
     silence = NodeSilence()
     now_ms = poll(silence, 20_000, "s1")
@@ -158,7 +158,7 @@ def test_nodes_that_are_gone_are_forgotten() -> None:
 # Which servers there are --------------------------------------------------------------------------
 
 
-def test_nothing_is_silent_while_the_word_of_a_live_server_is_missing() -> None:
+def test_nothing_is_silent_while_the_report_of_a_live_server_is_missing() -> None:
     """The other one renews its lease, and may hear the node. [H4, E4]"""
     plane = Plane("s1", "s2")
     plane.mute = {"s2"}
@@ -251,7 +251,7 @@ def test_a_new_life_of_a_server_is_another_memory() -> None:
     assert plane.silence_ms() == 10_000 - STEP_MS
 
 
-def test_two_processes_of_one_name_hide_what_they_hear_from_each_other() -> None:
+def test_two_processes_of_one_name_hide_their_heartbeats_from_each_other() -> None:
     """Only the report of the lease holder counts; the other one is no substitute. [H4]"""
     plane = Plane("s1", "s2")
     for turn in range(30):

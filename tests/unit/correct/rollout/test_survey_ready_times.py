@@ -29,7 +29,7 @@ def later(seconds: float, *, own: int = 1_000) -> Instant:
     return Instant(monotonic_ms=own + ms, wall_ms=wall_ms(NOON) + ms)
 
 
-def test_what_is_told_counts_from_before_one_began_to_look() -> None:
+def test_recorded_times_count_from_before_the_controller_started() -> None:
     """A controller that has just taken over does not restart the wait."""
     seen = ReadyTimes()
     assert seen.ready_ms(KEY, [ready(NOON)], later(7)) == {"r": 7_000}

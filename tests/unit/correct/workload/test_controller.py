@@ -198,7 +198,7 @@ def test_a_workload_of_any_type_is_emptied_and_let_go(kind: WorkloadType) -> Non
         assert wanted(dying, replica(State.RUNNING)) == [("Deleted", "web-0-0")]
 
 
-def test_after_a_first_look_only_places_with_news_are_looked_at_until_the_resync() -> None:
+def test_after_a_first_look_only_changed_ordinals_are_reconciled_until_the_resync() -> None:
     """However many places there are, one bind costs a look at one of them; what a lost event left
     wrong, a resync rebuilds. [E1, I1]"""
     controller, service = WorkloadController(), workload(3)
@@ -283,7 +283,7 @@ def test_a_person_deletes_a_waiting_replica_and_gets_a_new_one() -> None:
     assert rig.states() == {"web-0-3": "Pending"}
 
 
-def test_no_replica_is_born_twice_whatever_the_controller_has_forgotten() -> None:
+def test_no_replica_is_created_twice_whatever_the_controller_has_forgotten() -> None:
     """A new life that never saw the replica of that name learns which is next. [E5, INV2, INV3]"""
     rig = rig_with(replicas=1)
     rig.turn()

@@ -153,7 +153,7 @@ def test_what_runs_stays_unless_its_node_is_not_its_place_any_more(
     assert (("Released", "web-0-0") in waits) is leaves
 
 
-def test_nothing_is_stopped_for_a_node_that_may_not_have_been_told_of_yet() -> None:
+def test_nothing_is_stopped_for_a_node_that_may_not_have_arrived_yet() -> None:
     """Kinds arrive on streams of their own, and another controller may have known more. [I1]"""
     mine = at_home("node-new")
     behind = view(TENANT, daemon(), node(), mine, told=6)
@@ -198,7 +198,7 @@ def test_no_successor_comes_before_the_last_one_was_released(state: State) -> No
     assert short(plan(daemon(), node(), at_home("node-a", state))) == []
 
 
-def test_news_of_a_node_concern_all_that_run_on_every_node_and_only_if_they_matter() -> None:
+def test_events_of_a_node_concern_all_per_node_work_and_only_if_they_matter() -> None:
     """What a node reports of itself all day queues no key."""
     controller, stated = WorkloadController(), daemon()
     picture = view(TENANT, stated, node())
@@ -211,7 +211,7 @@ def test_news_of_a_node_concern_all_that_run_on_every_node_and_only_if_they_matt
     assert list(controller.keys_of(ObjectChange("tenants", TENANT, TENANT), picture)) == [PLACES]
 
 
-def test_a_large_fleet_is_not_looked_at_for_each_of_its_news() -> None:
+def test_a_large_fleet_is_not_reconciled_for_each_of_its_events() -> None:
     """A pause by size, and nothing is forgotten."""
     controller = WorkloadController()
     nodes = [node(f"node-{number}") for number in range(50)]

@@ -66,7 +66,7 @@ def born(made: ReconcilePlan) -> dict[str, tuple[str, Template]]:
     return {it.name: (it.spec.revision, it.spec.template) for it in creates}
 
 
-def test_each_place_is_born_with_the_template_of_the_revision_that_it_takes() -> None:
+def test_each_ordinal_is_created_with_the_template_of_the_revision_that_it_takes() -> None:
     """Those of the surge take the new one."""
     made = plan(service(2, "1", surge=1), revision(TEMPLATE, 1), revision(NEW_TEMPLATE, 2))
     assert born(made) == {
@@ -76,14 +76,14 @@ def test_each_place_is_born_with_the_template_of_the_revision_that_it_takes() ->
     }
 
 
-def test_a_place_waits_for_a_template_that_the_picture_lacks() -> None:
+def test_an_ordinal_waits_for_a_template_that_the_snapshot_lacks() -> None:
     """Nothing else is put there in its stead. [C3]"""
     made = plan(service(2, "1"))
     assert list(born(made)) == ["web-1-0"]
     assert made.wake_after_ms == 1_000
 
 
-def test_nothing_is_born_while_births_are_held_back() -> None:
+def test_nothing_is_created_while_creation_is_held_back() -> None:
     """Recreate waits for the last of the old ones."""
     assert plan(service(2, "0-1", held=True), revision(NEW_TEMPLATE, 2)).requests == ()
 

@@ -71,7 +71,7 @@ def test_an_anonymous_client_does_not_even_learn_which_paths_there_are() -> None
     with_tenant(story)
 
 
-def test_what_is_wrong_first_is_heard_first_from_the_bytes_to_the_store() -> None:
+def test_what_is_wrong_first_is_reported_first_from_the_bytes_to_the_store() -> None:
     """Authenticate, authorise, schema, validation, tenant, policy, quota. [B3]"""
 
     async def story(rig: ApiRig) -> None:

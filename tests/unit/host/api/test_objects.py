@@ -187,7 +187,7 @@ def test_selectors_choose(run: Run) -> None:
     run(story)
 
 
-def test_unknown_fields_are_refused_told_or_left_out_as_asked(run: Run) -> None:
+def test_unknown_fields_are_refused_warned_of_or_left_out_as_asked(run: Run) -> None:
     """Strict in the words of Kubernetes, Warn in a header, Ignore in silence."""
 
     async def story(rig: ApiRig) -> None:

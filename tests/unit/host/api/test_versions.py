@@ -104,7 +104,7 @@ def test_a_watch_broken_after_each_line_is_resumed_without_a_hole(run: Any) -> N
     run(story)
 
 
-def test_the_watch_of_one_of_many_is_told_nothing_twice(run: Any) -> None:
+def test_the_watch_of_one_of_many_gets_nothing_twice(run: Any) -> None:
     """Others of its revision do not count. [INV10]"""
 
     async def story(rig: ApiRig) -> None:

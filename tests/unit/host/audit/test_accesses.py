@@ -201,7 +201,7 @@ def test_a_command_is_reported_in_full_whatever_its_user_and_its_tenant_read_bef
     played(play)
 
 
-def test_a_user_beyond_its_share_is_refused_and_never_told_in_less_detail() -> None:
+def test_a_user_beyond_its_share_is_refused_and_never_recorded_in_less_detail() -> None:
     async def play(desk: Desk) -> None:
         assert await flooded(desk, users=1, each=PER_USER_MAX + 50) == 50
         with pytest.raises(Overloaded, match=r"Read by bot-0 in risk .* retry after 61 s") as no:

@@ -133,7 +133,7 @@ def test_a_disk_that_cannot_be_written_is_reported_and_tried_again(
 
 
 @pytest.mark.parametrize("when_behind, upto", [(REFUSE, 0), (FORGET, 6)])
-def test_history_waits_for_the_scribe_unless_it_is_told_not_to(
+def test_history_waits_for_the_audit_writer_unless_configured_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when_behind: str, upto: int
 ) -> None:
     """Then nothing is refused, and the gap is visible in the chain. [B5]"""

@@ -182,7 +182,7 @@ EXITED = frame(
 )
 
 
-def test_a_command_gets_its_input_and_its_output_is_told_apart(tmp_path: Path) -> None:
+def test_a_command_gets_its_input_and_its_outputs_stay_apart(tmp_path: Path) -> None:
     async def story() -> None:
         said = b"x" * 100_000
         async with talks(tmp_path, frame(STDERR, b"no"), EXITED, reads=True) as client:

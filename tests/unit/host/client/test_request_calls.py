@@ -182,7 +182,7 @@ def test_a_refusal_arrives_as_the_authority_made_it(refusal: Refusal) -> None:
     "code, reason",
     [(400, Reason.INVALID), (401, Reason.UNAUTHENTICATED), (403, Reason.NOT_ALLOWED)],
 )
-def test_a_no_without_our_reason_is_sorted_by_its_code(code: int, reason: Reason) -> None:
+def test_a_refusal_without_our_reason_is_sorted_by_its_code(code: int, reason: Reason) -> None:
     verdict = api_call(ME, Create(REGION)).read(HttpAnswer(code, b'{"message":"no"}'))
     assert verdict == Refusal(reason, "no")
 

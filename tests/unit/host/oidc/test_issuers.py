@@ -79,7 +79,7 @@ def test_a_good_token_names_its_user_its_groups_and_the_tenants_they_are_mapped_
     assert found.tenants == ("risk",)
 
 
-def test_prefixes_stand_before_users_and_groups_and_tenants_are_mapped_by_the_tokens_word() -> None:
+def test_prefixes_stand_before_users_and_groups_and_tenants_are_mapped_by_claims() -> None:
     named = {"user_prefix": "corp:", "groups_prefix": "corp-group:"}
     rig = Rig(msgspec.structs.replace(CONFIG, **named))
     found = rig.issuers.identity(SIGNER.token(claims(groups=["risk-team"])))
@@ -255,7 +255,7 @@ def test_keys_of_an_issuer_that_is_away_count_for_a_bounded_time() -> None:
     assert rig.issuers.identity(token).name == "ann"
 
 
-def test_no_token_counts_before_the_issuer_has_told_its_keys() -> None:
+def test_no_token_counts_before_the_issuers_keys_are_read() -> None:
     """[B5]"""
     rig = Rig(CONFIG, msgspec.structs.replace(CONFIG, issuer=OTHER_URL))
     assert rig.refusal(SIGNER.token(claims(iss=OTHER_URL))) == "KeysTooOld"

@@ -371,7 +371,7 @@ def test_a_crash_in_any_step_leaves_it_done_or_not_done_and_it_can_be_asked_for_
     play(story())
 
 
-def test_a_server_that_was_away_for_a_whole_rotation_is_told_what_to_copy(tmp_path: Path) -> None:
+def test_a_server_that_was_away_for_a_whole_rotation_reports_what_to_copy(tmp_path: Path) -> None:
     """It trusts no authority that could vouch for the new one."""
 
     async def story() -> None:

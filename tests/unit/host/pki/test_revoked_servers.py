@@ -154,7 +154,7 @@ def reversed_servers(access: Access) -> Access:
     return msgspec.structs.replace(access, servers=access.servers[::-1])
 
 
-def test_agents_are_told_on_the_line_on_which_they_wait() -> None:
+def test_agents_learn_it_on_the_tunnel_on_which_they_wait() -> None:
     """Connected agents and those that connect later; an earlier version ignores it."""
     board = Tunnels()
 

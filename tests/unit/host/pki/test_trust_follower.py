@@ -86,7 +86,7 @@ def story(folder: Path, told: Callable[[Plane], object]) -> None:
     play(played())
 
 
-def test_a_newer_bundle_is_kept_trusted_and_told_to_the_servers(tmp_path: Path) -> None:
+def test_a_newer_bundle_is_kept_trusted_and_reported_to_the_servers(tmp_path: Path) -> None:
     """Without a restart; after a restart it starts with it."""
 
     async def told(plane: Plane) -> None:

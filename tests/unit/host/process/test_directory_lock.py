@@ -25,7 +25,7 @@ sys.stdin.read()
 """
 
 
-def test_a_second_process_is_told_who_has_it_and_gets_it_when_that_one_is_killed(
+def test_a_second_process_sees_who_has_it_and_gets_it_when_that_one_is_killed(
     tmp_path: Path,
 ) -> None:
     """[INV2]"""

@@ -38,7 +38,7 @@ class Told:
             self.closed += 1
 
 
-def test_a_stream_brings_its_pieces_in_order_and_then_its_last_word() -> None:
+def test_a_stream_brings_its_pieces_in_order_and_then_its_end() -> None:
     async def story() -> None:
         told, puppet = Told((1,), (2, 3)), Puppet(obey)
         async with shell(puppet, sources=told) as one:
@@ -52,7 +52,7 @@ def test_a_stream_brings_its_pieces_in_order_and_then_its_last_word() -> None:
 
 
 @pytest.mark.parametrize("error", [Expired("too old"), Unavailable("no server is there")])
-def test_an_error_is_the_last_word_and_the_number_is_free_when_it_is_heard(
+def test_an_error_ends_the_stream_and_frees_its_number_when_received(
     error: HoldfastError,
 ) -> None:
     async def story() -> None:

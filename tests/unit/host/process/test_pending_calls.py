@@ -140,7 +140,7 @@ def test_machines_of_one_process_reach_each_other_by_name() -> None:
     play(story())
 
 
-def test_a_machine_without_neighbours_is_told_so() -> None:
+def test_a_machine_without_neighbours_gets_an_error() -> None:
     async def story() -> None:
         async with shell(puppet := Puppet(obey)) as one:
             await one.ask(PERSON, [Ask(1, "anybody", [], 5_000)], 5.0)

@@ -19,7 +19,7 @@ from holdfast.store.memory import MemoryStore
 from tests.puppet import PERSON, Puppet, obey, play, put, shell
 
 
-def test_a_machine_hears_first_that_it_was_started() -> None:
+def test_a_machine_gets_started_as_its_first_stimulus() -> None:
     """Also when a request came in before."""
 
     async def story() -> None:

@@ -47,7 +47,7 @@ def test_an_id_is_there_once() -> None:
         devices.parse_all(["class=gpu,id=a", "class=fpga,id=a"])
 
 
-def test_work_is_told_of_its_devices_and_gpus_of_others_are_hidden() -> None:
+def test_work_gets_its_devices_as_variables_and_gpus_of_others_are_hidden() -> None:
     """Their index is that among the GPUs, whatever else there is."""
     local = (G0, F0, G1)
     owned = (DeviceShare("f0", "fpga", 1000), DeviceShare("g1", "gpu", 500))

@@ -87,7 +87,7 @@ def test_an_address_that_the_node_does_not_have_may_lead_to_any_but_the_loopback
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
-def test_the_kernel_tells_address_user_and_family_of_each_listener(kind: int) -> None:
+def test_the_kernel_reports_address_user_and_family_of_each_listener(kind: int) -> None:
     name = "TCP" if kind == socket.SOCK_STREAM else "UDP"
     wanted = [("127.0.0.3", False), ("::", True), ("::ffff:127.0.0.4", False)]
     for address, is_only in wanted:

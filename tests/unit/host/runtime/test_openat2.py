@@ -259,7 +259,7 @@ def test_no_race_ends_outside(
 
 
 @pytest.mark.parametrize("uid", ["..", ".", "", "a/b", "../x", "/etc", "-x", "a" * 200, "ü", "a\n"])
-def test_a_replica_is_named_by_a_plain_word(tmp_path: Path, uid: str) -> None:
+def test_a_replica_is_named_by_one_plain_path_segment(tmp_path: Path, uid: str) -> None:
     attempts = AttemptFolders(tmp_path / "replicas")
     attempts.prepare()
     with pytest.raises(Invalid), attempts.of_replica(uid):

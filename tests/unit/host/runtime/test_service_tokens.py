@@ -95,7 +95,7 @@ def test_the_first_token_is_among_the_files_and_in_no_text_of_the_launch(rig: Ri
     assert rig.asked == [("acme", "web-0-0", ATTEMPT, "token")] * 3
 
 
-def test_a_no_of_the_servers_is_a_start_that_failed(rig: Rig) -> None:
+def test_a_refusal_of_the_servers_is_a_start_that_failed(rig: Rig) -> None:
     rig.trouble = [Forbidden("no")]
     with pytest.raises(Forbidden):
         play(rig.files.with_first(launch(service_token=ServiceToken("token"))))

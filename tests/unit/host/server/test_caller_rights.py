@@ -72,7 +72,7 @@ class Known:
         self.hub.step(Changed(1, batch), Instant(0, 0))
 
 
-def test_what_the_hub_hears_counts() -> None:
+def test_events_of_the_hub_count() -> None:
     it = Known()
     assert it.rights.may(BOB, GET)
     accepted(it.plane.ask(ADMIN, Remove("rolebindings", "acme", "readers")))
@@ -225,7 +225,7 @@ def test_what_was_given_or_taken_counts_from_the_answer_on(run: Any) -> None:
     run(story)
 
 
-def test_a_page_tells_who_may_see_one_name_no_other(
+def test_a_page_shows_only_the_name_that_one_may_see(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page that ends early says where to continue, and that may be any object."""
@@ -298,7 +298,7 @@ def test_an_open_watch_ends_when_the_right_to_it_does(run: Any) -> None:
     run(story)
 
 
-def test_another_server_hears_of_it_with_the_next_event(tmp_path: Path) -> None:
+def test_another_server_learns_of_it_with_the_next_event(tmp_path: Path) -> None:
     """Within the limit, and in practice at once."""
 
     async def story() -> None:

@@ -65,7 +65,7 @@ def test_a_server_starts_also_when_it_cannot_paint() -> None:
     assert "the store does not answer" in trouble
 
 
-def test_two_servers_that_start_together_paint_the_same_picture() -> None:
+def test_two_servers_that_start_together_create_the_same_roles() -> None:
     plane = Plane()
     hub = listed(plane.store)
 

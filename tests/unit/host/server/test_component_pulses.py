@@ -101,7 +101,7 @@ def scheduler(epoch: int, *waits: PendingCount, scope: str = "one", **more: Any)
     return Beat(f"scheduler:{scope}", epoch, backlog=Backlog(waits, **more))
 
 
-def test_what_waits_is_told_by_the_scheduler_that_acts(time: _Clock) -> None:
+def test_the_backlog_is_reported_by_the_scheduler_that_acts(time: _Clock) -> None:
     """Of two under one lease the later holder counts; those of different shards are added. A silent
     one reports nothing that may be outdated. [M5, M6]
     """

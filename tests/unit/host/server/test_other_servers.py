@@ -257,7 +257,7 @@ def test_a_connection_that_breaks_after_sending_leaves_the_outcome_open(tmp_path
     play(tmp_path, story)
 
 
-def test_another_server_at_that_address_is_told_nothing(tmp_path: Path) -> None:
+def test_another_server_at_that_address_is_sent_nothing(tmp_path: Path) -> None:
     """An address proves nothing; a certificate does."""
 
     async def story(pair: Pair) -> None:

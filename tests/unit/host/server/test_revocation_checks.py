@@ -173,7 +173,7 @@ def later() -> datetime:
     return datetime.now(UTC) + timedelta(hours=1)
 
 
-def test_a_revoked_node_is_not_renewed_by_a_server_that_did_not_hear_of_it(tmp_path: Path) -> None:
+def test_a_revoked_node_is_not_renewed_by_a_server_that_did_not_learn_of_it(tmp_path: Path) -> None:
     """Its work would run beside its replacement. Others are renewed all the same. [B5]"""
 
     async def story(rig: Rig) -> None:

@@ -68,7 +68,7 @@ def test_each_request_is_counted_with_what_was_asked_and_answered() -> None:
     play(story())
 
 
-def test_a_client_that_went_and_a_bug_of_ours_are_told_apart() -> None:
+def test_a_client_that_went_and_a_bug_of_ours_are_distinguished() -> None:
     async def story() -> None:
         async with _MeteredRig() as rig:
             async with aiohttp.ClientSession() as impatient:

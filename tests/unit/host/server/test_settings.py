@@ -104,7 +104,7 @@ def test_a_name_that_no_certificate_can_carry_is_refused(name: str) -> None:
         ServerSettings(data=Path("data"), name=name).check()
 
 
-def test_a_server_on_all_addresses_tells_others_its_own_name() -> None:
+def test_a_server_on_all_addresses_announces_its_own_name() -> None:
     """127.0.0.1 is another computer for each of them."""
     everywhere = ListenAddress.parse("0.0.0.0:6443").url_for_others(6443)
     assert everywhere == f"https://{socket.gethostname()}:6443"

@@ -18,7 +18,7 @@ def passed(*line: str) -> ServerSettings:
     return settings_of(parser().parse_args(["serve", *server_arguments(given)]))
 
 
-def test_a_server_has_rules_unless_it_is_told_otherwise() -> None:
+def test_a_server_has_rules_unless_configured_otherwise() -> None:
     usual = passed().work
     assert usual.default == Resources(cpu="100m", memory="128Mi", disk="512Mi")
     assert usual.minimum == Resources(cpu="10m", memory="4Mi")

@@ -84,7 +84,7 @@ def test_a_known_record_spares_judging_what_is_before_it() -> None:
     assert judged(every, since=other).findings != []
 
 
-def test_a_gap_is_told_of_and_cannot_be_put_in_afterwards() -> None:
+def test_a_gap_is_recorded_and_cannot_be_put_in_afterwards() -> None:
     gap = Gap(5, 9, 1)
     sixth = make_record(11, 9, 1, CHAIN[-1].hash, gap)
     found = judged(lines([*CHAIN, sixth]), head=head_at(sixth))

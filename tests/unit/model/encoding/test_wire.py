@@ -32,7 +32,7 @@ def refusal_of(document: Hostile) -> Invalid:
 
 
 @pytest.mark.parametrize("document", BY_DECODER, ids=lambda document: document.name)
-def test_a_hostile_document_is_refused_in_clear_words(document: Hostile) -> None:
+def test_a_hostile_document_is_refused_with_a_clear_message(document: Hostile) -> None:
     """Each gets Invalid that names the rule, in text that is short and safe to print. [B4]"""
     refusal = refusal_of(document)
     assert document.says in refusal.message

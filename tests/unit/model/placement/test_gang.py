@@ -117,7 +117,7 @@ def test_fewer_than_either_minimum_break_a_gang() -> None:
     assert is_broken(one, 8)
 
 
-def test_members_are_told_in_the_order_of_their_indexes() -> None:
+def test_members_are_listed_in_the_order_of_their_indexes() -> None:
     ports = ("TCP/15001", "UDP/15002")
     made = record(
         Claim("n2", "ring-10-0", "10.0.0.2", ports=ports),

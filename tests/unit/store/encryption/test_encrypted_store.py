@@ -74,7 +74,7 @@ def test_only_secrets_are_encrypted_and_all_ways_out_are_plain() -> None:
     played(play)
 
 
-def test_a_server_without_the_key_is_told_so_before_it_serves() -> None:
+def test_a_server_without_the_key_fails_before_it_serves() -> None:
     async def play(store: EncryptedStore, inner: MemoryStore, service: Service) -> None:
         await demand_plain(inner)
         await store.prove()

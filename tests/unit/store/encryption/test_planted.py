@@ -112,7 +112,7 @@ PLANTED: list[tuple[Plant, Callable[..., None]]] = [
         plain_is_trusted_of_all,
         around.test_other_servers_and_the_next_life_know_that_all_are_encrypted,
     ),
-    (any_key_will_do, around.test_a_server_without_the_key_is_told_so_before_it_serves),
+    (any_key_will_do, around.test_a_server_without_the_key_fails_before_it_serves),
     (batches_are_lost, around.test_a_cancelled_wait_for_a_key_loses_no_batch),
 ]
 

@@ -45,7 +45,7 @@ def _in_schema() -> dict[str, dict[str, str]]:
     return found
 
 
-def test_the_type_checker_is_told_what_is_built() -> None:
+def test_the_type_checker_knows_what_is_built() -> None:
     """A field in one file only would be a lie to mypy, or invisible to it."""
     assert _in_stub() == _in_schema()
     for name in _in_schema():

@@ -81,7 +81,7 @@ def test_a_backup_taken_under_load_is_one_moment(tmp_path: Path) -> None:
             assert records.get(f"w{n}/left") == records.get(f"w{n}/right")
 
 
-def test_a_restored_store_is_beyond_everything_ever_told(tmp_path: Path) -> None:
+def test_a_restored_store_is_beyond_every_revision_ever_shown(tmp_path: Path) -> None:
     """Revisions of the lost future are never given again, not even to single records [INV10]."""
     path, copy = tmp_path / "store.db", tmp_path / "backup.db"
     engine = filled(path)

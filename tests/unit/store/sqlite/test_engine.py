@@ -196,7 +196,7 @@ def test_a_failed_sync_is_never_tried_again(engine: SqliteEngine, disk: FaultyDi
     assert disk.after_fault == []
 
 
-def test_after_a_failed_sync_a_restart_tells_the_fate(tmp_path: Path, disk: FaultyDisk) -> None:
+def test_after_a_failed_sync_a_restart_knows_the_fate(tmp_path: Path, disk: FaultyDisk) -> None:
     """Whatever it is, it is final and agrees with the records [INV11, N1.1]."""
     path = tmp_path / "store.db"
     engine = SqliteEngine.open(path, vfs=disk.name)

@@ -40,7 +40,7 @@ def test_a_used_token_is_remembered_for_ten_minutes_at_least() -> None:
     assert clock.now_s - last_usable_s >= USABLE_S
 
 
-def test_tokens_of_earlier_sessions_are_told_but_not_used() -> None:
+def test_tokens_of_earlier_sessions_are_known_but_not_used() -> None:
     """A restart ends what was in flight."""
     clock = Clock()
     book = TokenBook(5, TransactionToken(3, 17), clock)

@@ -114,7 +114,7 @@ def test_reads_do_not_wait_for_a_slow_disk(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_a_failed_disk_is_told_to_everyone(tmp_path: Path) -> None:
+def test_a_failed_disk_is_reported_to_every_caller(tmp_path: Path) -> None:
     """Callers, later callers, readers, watchers and the process that runs the store [INV11]."""
 
     async def run() -> None:

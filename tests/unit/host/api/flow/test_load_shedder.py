@@ -103,7 +103,7 @@ def test_a_crowd_that_comes_at_once_is_counted_before_it_stands_in_line() -> Non
     assert isinstance(keeper.refusal(ANN, POST), ArrivalTicket)
 
 
-def test_refusals_at_the_door_are_counted_like_others() -> None:
+def test_early_refusals_are_counted_like_others() -> None:
     """Operators see them by class, tenant and reason. [M6]"""
     controllers = crowded()
     LoadShedder(controllers).refusal(ANN, POST)

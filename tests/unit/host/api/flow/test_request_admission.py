@@ -243,7 +243,7 @@ async def limit(rig: ApiRig, rate: int) -> None:
         await rig.send("PATCH", f"{path}/default", {"spec": quota["spec"]}, headers=merge)
 
 
-def test_a_tenant_beyond_its_rate_is_told_when_to_come_back() -> None:
+def test_a_tenant_beyond_its_rate_gets_retry_after() -> None:
     """The quota says how often a tenant may ask, and counts as soon as it is changed. [B6]"""
 
     async def story() -> None:
@@ -416,7 +416,7 @@ def test_every_route_has_an_errand_and_only_a_few_are_lifelines() -> None:
             assert errand_of(route) is RequestPurpose.READ
 
 
-def test_the_metrics_tell_who_waits_and_who_was_refused() -> None:
+def test_the_metrics_show_who_waits_and_who_was_refused() -> None:
     """By flow controller, class, tenant and reason. [M6]"""
 
     async def story() -> None:

@@ -144,7 +144,7 @@ def test_a_node_shows_its_last_heartbeat_however_it_is_read() -> None:
     with_tenant(story)
 
 
-def test_a_node_that_was_never_heard_says_nothing_of_it() -> None:
+def test_a_node_that_never_renewed_has_no_last_heartbeat() -> None:
     async def story(rig: ApiRig) -> None:
         await _node(rig)
         assert "lastHeartbeat" not in (await rig.send("GET", f"{NODES}/n1")).body["status"]

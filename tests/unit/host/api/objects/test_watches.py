@@ -37,7 +37,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return lambda story: play(played(story))
 
 
-def test_a_watch_tells_what_is_there_and_then_what_changes(run: Any) -> None:
+def test_a_watch_sends_what_is_there_and_then_what_changes(run: Any) -> None:
     """In order, each once. [C8, INV10]"""
 
     async def story(rig: ApiRig) -> None:

@@ -196,14 +196,14 @@ def test_only_input_and_sizes_go_to_a_command(
     assert exec_routes.is_for_command(frame, has_terminal=has_terminal) is goes_on
 
 
-def test_how_a_command_ended_is_said_in_the_words_of_kubernetes() -> None:
+def test_how_a_command_ended_is_reported_in_the_form_of_kubernetes() -> None:
     assert json.loads(exec_routes.end_frame(StreamClosed(0))[1:])["status"] == "Success"
     never = json.loads(exec_routes.end_frame(StreamClosed(None, "it cannot be run"))[1:])
     assert (never["status"], never["reason"]) == ("Failure", "InternalError")
     assert never["message"] == "it cannot be run"
 
 
-def test_unknown_words_are_refused() -> None:
+def test_unknown_messages_are_refused() -> None:
     for text in (b"", b"{}", b'{"type":"what"}', b"[1]"):
         with pytest.raises(Unavailable):
             tunnel.decode_agent_message(text)

@@ -59,7 +59,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def test_what_an_agent_said_tells_a_binding_that_was_not_seen_from_status_that_is_behind(
+def test_an_agents_report_distinguishes_an_unseen_binding_from_status_that_is_behind(
     run: Any,
 ) -> None:
     """By the heartbeats that this server received itself. [M2, M3, SC4]"""

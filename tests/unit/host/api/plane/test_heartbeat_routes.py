@@ -84,7 +84,7 @@ def test_no_node_renews_for_another(run: Any, user: str, code: int, reason: str)
     run(story)
 
 
-def test_a_node_that_is_not_there_is_told_so(run: Any) -> None:
+def test_an_agent_of_a_missing_node_gets_an_error(run: Any) -> None:
     """Its agent must register, not wait."""
 
     async def story(rig: ApiRig) -> None:
@@ -114,7 +114,7 @@ def test_a_renewal_is_about_the_node_of_its_path(run: Any) -> None:
     run(story)
 
 
-def test_controller_nodes_and_administrators_hear_who_was_heard(run: Any) -> None:
+def test_controller_nodes_and_administrators_may_read_who_renewed(run: Any) -> None:
     """[H3]"""
 
     async def story(rig: ApiRig) -> None:

@@ -25,7 +25,7 @@ def run(tmp_path: Path) -> Any:
     return lambda story: play(played(story))
 
 
-def test_components_tell_and_those_who_watch_over_a_plane_ask(run: Any) -> None:
+def test_components_send_pulses_and_operators_read_them(run: Any) -> None:
     """And no other caller. [H3]"""
 
     async def story(rig: ApiRig) -> None:

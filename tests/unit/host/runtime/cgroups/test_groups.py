@@ -145,7 +145,7 @@ def group(folder: Path, version: int, controller: str, **files: str) -> Cgroups:
     return Cgroups("own", [hierarchy], {controller: CgroupParent(version, folder / "own")}, {})
 
 
-def test_a_limit_of_the_second_version_is_written_and_told(tmp_path: Path) -> None:
+def test_a_limit_of_the_second_version_is_written_and_reported(tmp_path: Path) -> None:
     """And what is missing beside it is reported as well."""
     groups = group(tmp_path, 2, "memory", memory_max="")
     groups.lacking.update(cpu="not here", pids="not here")

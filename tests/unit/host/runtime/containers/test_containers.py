@@ -111,7 +111,7 @@ def test_what_an_image_says_is_literal_and_yields_to_the_template() -> None:
 @pytest.mark.parametrize(
     "text", ["", "x" * 300_000, 'quotes " and $(date) `id` \\n\n%s\u00e4\u20ac']
 )
-def test_what_runc_is_told_survives_the_shell(
+def test_the_arguments_of_runc_survive_the_shell(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long it is and whatever is in it."""

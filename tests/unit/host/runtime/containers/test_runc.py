@@ -68,7 +68,7 @@ def test_each_series_is_mended_by_itself(version: Version, is_warned: bool) -> N
         ("CVE-2025-52881", (1, 2, 8, RELEASED)),
     ],
 )
-def test_an_operator_is_told_of_a_flaw_until_its_version_or_its_package_has_none(
+def test_a_flaw_is_reported_until_the_version_or_the_package_has_none(
     name: str, first: Version
 ) -> None:
     def is_told(version: Version, mended: frozenset[str] = frozenset()) -> bool:
@@ -82,7 +82,7 @@ def test_an_operator_is_told_of_a_flaw_until_its_version_or_its_package_has_none
     assert not is_told(before, frozenset({name}))
 
 
-def test_what_debian_has_mended_is_told_by_the_changelog_of_its_package(
+def test_what_debian_has_mended_is_read_from_the_changelog_of_its_package(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """And nothing that lets work run is taken from a text."""

@@ -152,7 +152,7 @@ def test_what_is_read_is_what_was_said_in_order(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.booleans(), st.booleans()), max_size=40))
-def test_a_follower_sees_each_line_once_and_is_told_of_what_it_missed(
+def test_a_follower_sees_each_line_once_and_a_note_of_what_it_missed(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, bool, bool]]
 ) -> None:
     """However often the files rotate between two looks, lines are in order or said to be gone."""
