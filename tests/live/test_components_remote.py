@@ -251,16 +251,16 @@ def test_a_cache_over_real_servers_comes_back_after_each_kill(tmp_path: Path) ->
 
     async def story() -> None:
         async with running(tmp_path) as plane, living(Picture(), plane) as one:
-            picture = one.machine
+            snapshot = one.machine
             async with plane.client() as client:
                 await client.create(workload("a"))
-                await picture.until(lambda: picture.names == ["a"])
+                await snapshot.until(lambda: snapshot.names == ["a"])
                 plane.kill()
-                await picture.told(Ended)
+                await snapshot.told(Ended)
                 await plane.start()
                 await client.create(workload("b"))
-                await until(lambda: picture.names == ["a", "b"], PATIENCE_S)
-            assert picture.cache.missed == 0
+                await until(lambda: snapshot.names == ["a", "b"], PATIENCE_S)
+            assert snapshot.cache.missed == 0
 
     play(story())
 

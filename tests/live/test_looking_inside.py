@@ -92,7 +92,7 @@ class House:
             is_so = found is not None and found.status.state in states
             if found is not None and is_so and found.status.process.restarts >= restarts:
                 return found
-            assert time.monotonic() < deadline, self.do(self.plane.picture())
+            assert time.monotonic() < deadline, self.do(self.plane.snapshot())
             time.sleep(0.05)
 
     def end(self, name: str) -> None:

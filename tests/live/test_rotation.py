@@ -78,7 +78,7 @@ async def outlive(plane: WholePlane) -> None:
     seen, killed, first = {oldest}, 0, shown(plane)
     deadline = time.monotonic() + PATIENCE_S
     while len(seen) < LIVES or killed < 2 or max(ends(oldest), ends(first)) > time.time():
-        assert time.monotonic() < deadline, await plane.picture()
+        assert time.monotonic() < deadline, await plane.snapshot()
         seen.add(files.certificate.read_bytes())
         assert ends(files.certificate.read_bytes()) > time.time()
         if killed < 2 and len(seen) > 1 + killed:

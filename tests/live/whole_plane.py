@@ -219,7 +219,7 @@ class WholePlane:
 
         async def work() -> bool:
             for name in names:
-                assert self.parts[name].is_alive, await self.picture()
+                assert self.parts[name].is_alive, await self.snapshot()
             return all(self.parts[name].works for name in names)
 
         await self.until(work)
@@ -268,10 +268,10 @@ class WholePlane:
             seen = await holds()
             if seen:
                 return seen
-            assert time.monotonic() < deadline, await self.picture()
+            assert time.monotonic() < deadline, await self.snapshot()
             await asyncio.sleep(LOOK_S)
 
-    async def picture(self) -> str:
+    async def snapshot(self) -> str:
         """All that helps to understand why something did not come true."""
         told = []
         if self._client is not None:

@@ -49,7 +49,7 @@ class Story(Rig):
         self.sent_ms: dict[int, int] = {}
         self.allowed_ms: set[int] = set()
         self.launches = 0
-        # Pictures of the past that are still on their way down the streams.
+        # Snapshots of the past that are still on their way down the streams.
         self.past: list[dict[str, tuple[dict[str, Any], int]]] = []
 
     # What must hold ------------------------------------------------------------------------------
@@ -225,10 +225,10 @@ class Story(Rig):
         now = self.plane.store.revision
         self.past.append({plural: (self.objects(plural), now) for plural in ("replicas", "nodes")})
 
-    def picture(self, plural: str, is_list: bool) -> tuple[dict[str, Any], int]:
+    def snapshot(self, plural: str, is_list: bool) -> tuple[dict[str, Any], int]:
         # A list is linearizable; only what follows may be late.
         is_late = self.past and not is_list
-        return self.past[0][plural] if is_late else super().picture(plural, is_list)
+        return self.past[0][plural] if is_late else super().snapshot(plural, is_list)
 
     def push_changes(self) -> bool:
         was_late = bool(self.past)

@@ -1,7 +1,7 @@
 """The cache against a history that arrives with breaks, repetitions, losses and old servers.
 
-Whatever befalls the telling, the picture only goes forward; once everything gets through, it is the
-truth.
+Whatever happens to the events, the snapshot only goes forward; once everything gets through, it is
+the truth.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class CacheMachine(RuleBasedStateMachine):
     # What must be true ---------------------------------------------------------------------------
 
     @invariant()
-    def the_changes_are_the_picture(self) -> None:
+    def the_changes_are_the_snapshot(self) -> None:
         assert {it.name: it for it in self.cache.all("tenants")} == self.shadow
         for parity in ("0", "1"):
             found = {it.name for it in self.cache.found(PARITY, parity)}
@@ -212,7 +212,7 @@ class CacheMachine(RuleBasedStateMachine):
             assert went or self.shadow[name].metadata.generation >= it.metadata.generation
 
     def teardown(self) -> None:
-        """Once everything gets through, the picture is the truth within the resync's period."""
+        """Once everything gets through, the snapshot is the truth within the resync's period."""
         self.lag = 0
         end_ms = self.now_ms + SETTLE_MS
         while self.now_ms < end_ms:

@@ -120,7 +120,7 @@ def _scores(work: Any, view: Any) -> list[float]:
 def test_devices_that_are_chosen_are_those_asked_for_and_free(
     policy: SchedulerPolicySpec | None, nodes: list[Any], moves: list[Any], wanted: list[Template]
 ) -> None:
-    """The commit's own judgement of the choice, on the same picture. [F3, D4, C3]"""
+    """The commit's own judgement of the choice, on the same snapshot. [F3, D4, C3]"""
     world = moved(nodes, moves)
     view = viewed(world.fleet, TenantSpec(), policy)
     for index, each in enumerate(wanted):

@@ -273,7 +273,7 @@ class Rig:
             found[record.key] = obj
         return found
 
-    def picture(self, plural: str, is_list: bool) -> tuple[dict[str, Any], int]:
+    def snapshot(self, plural: str, is_list: bool) -> tuple[dict[str, Any], int]:
         """What a stream tells now: all objects, as of a revision."""
         return self.objects(plural), self.plane.store.revision
 
@@ -281,7 +281,7 @@ class Rig:
         """Tell every stream what is new; whether anything was."""
         is_new = False
         for stream, (follow, known) in list(self.streams.items()):
-            now, revision = self.picture(follow.plural, known is None)
+            now, revision = self.snapshot(follow.plural, known is None)
             changes: list[Any] = [
                 Present(obj, int(obj.metadata.resource_version) // 2)
                 for key, obj in now.items()

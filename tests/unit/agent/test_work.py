@@ -1,4 +1,4 @@
-"""One piece of work: ends, pauses, and which of two pictures counts."""
+"""One piece of work: ends, pauses, and which of two snapshots counts."""
 
 from __future__ import annotations
 

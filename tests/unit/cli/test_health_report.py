@@ -101,7 +101,7 @@ def stuck(overdue_ms: int) -> ReceivedPulse:
 
 
 @pytest.mark.parametrize(
-    "team, names",
+    "pulse, names",
     [
         (stuck(50_000), []),
         (stuck(70_000), ["workload"]),
@@ -111,9 +111,9 @@ def stuck(overdue_ms: int) -> ReceivedPulse:
     ],
     ids=["busy", "stuck", "blind", "no-leader", "silent"],
 )
-def test_a_controller_that_does_not_get_on_is_wrong(team: ReceivedPulse, names: list[str]) -> None:
+def test_a_controller_that_does_not_get_on_is_wrong(pulse: ReceivedPulse, names: list[str]) -> None:
     """[H3]"""
-    assert [name for part, name in wrong(plane(team, PLACING)) if part == "controller"] == names
+    assert [name for part, name in wrong(plane(pulse, PLACING)) if part == "controller"] == names
 
 
 def test_a_standby_is_not_missed_and_the_latest_term_counts() -> None:

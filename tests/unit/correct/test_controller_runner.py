@@ -83,21 +83,21 @@ def story(rig: Rig) -> list[Any]:
     """A service is made, one of its replicas fails, it is scaled down, and it is deleted."""
     seen: list[Any] = []
     rig.turn()
-    seen.append(_picture(rig))
+    seen.append(_snapshot(rig))
     failing = next(it for it in rig.all("replicas") if it.spec.ordinal == 1)
     rig.ends(failing)
     rig.turn()
-    seen.append(_picture(rig))
+    seen.append(_snapshot(rig))
     scale(rig, 1)
     rig.turn()
-    seen.append(_picture(rig))
+    seen.append(_snapshot(rig))
     rig.plane.ask(ADMIN, Remove("workloads", "acme", "web"))
     rig.turn()
-    seen.append(_picture(rig))
+    seen.append(_snapshot(rig))
     return seen
 
 
-def _picture(rig: Rig) -> Any:
+def _snapshot(rig: Rig) -> Any:
     workload = rig.get("workloads", "web", "acme")
     progress = workload.status.progress if workload is not None else None
     counts = msgspec.structs.replace(progress, last_action="", last_error="") if progress else None
@@ -207,7 +207,7 @@ def test_a_stale_epoch_is_taken_for_a_lost_lease() -> None:
 
 
 def test_what_another_process_holds_is_taken_over_only_when_it_stands_still() -> None:
-    """Two teams share an identity; the lease says which of them acts. [K1, K3]"""
+    """Two processes share an identity; the lease says which of them acts. [K1, K3]"""
     rig = world()
     rig.plane.ask(WORKLOADS, AcquireLease("controller:workload", 15_000, instance="other"))
     rig.run(14_000)

@@ -79,7 +79,7 @@ def test_what_did_not_happen_now_is_tried_after_a_pause(answer: Any) -> None:
 
 
 def test_an_unknown_outcome_is_read_before_anything_else_is_decided() -> None:
-    """The key stays taken until then, and waits until its picture is as new as the read. [N1.1]"""
+    """The key stays taken until then, and waits until its snapshot is as new as the read. [N1.1]"""
     made, get = flown(OutcomeUnknown("lost"))
     assert get == Get("replicas", "web-0-0", "acme")
     made.queue.add(KEY, 0)

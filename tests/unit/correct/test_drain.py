@@ -255,19 +255,19 @@ def test_only_events_of_draining_nodes_are_reconciled() -> None:
     """And of what they wait for."""
     it = DrainController()
     there = draining(), workload(1, disruption=Disruption(max_unavailable=0)), replica()
-    picture = view(*there)
-    assert list(it.all_keys(picture)) == [KEY]
+    snapshot = view(*there)
+    assert list(it.all_keys(snapshot)) == [KEY]
     assert list(it.all_keys(view(node()))) == []
     near = ObjectChange("replicas", None, replica())
-    assert list(it.keys_of(near, picture)) == [KEY]
+    assert list(it.keys_of(near, snapshot)) == [KEY]
     far = ObjectChange("replicas", None, replica(ordinal=1, node="node-b"))
-    assert list(it.keys_of(far, picture)) == []
+    assert list(it.keys_of(far, snapshot)) == []
     plan(*there, it=it)
-    assert list(it.keys_of(far, picture)) == [KEY]
-    assert list(it.keys_of(ObjectChange("workloads", None, there[1]), picture)) == [KEY]
+    assert list(it.keys_of(far, snapshot)) == [KEY]
+    assert list(it.keys_of(ObjectChange("workloads", None, there[1]), snapshot)) == [KEY]
     assert list(it.keys_of(near, view(node()))) == []
     claim = ObjectChange("reservations", held((Claim(node="node-a"),)), None)
-    assert list(it.keys_of(claim, picture)) == [KEY]
+    assert list(it.keys_of(claim, snapshot)) == [KEY]
     drain, plain = draining(), node()
     for before, after, is_news in (
         (plain, drain, True),
@@ -278,7 +278,7 @@ def test_only_events_of_draining_nodes_are_reconciled() -> None:
         (drain, None, True),
         (drain, drain, False),
     ):
-        found = list(it.keys_of(ObjectChange("nodes", before, after), picture))
+        found = list(it.keys_of(ObjectChange("nodes", before, after), snapshot))
         assert found == ([KEY] if is_news else []), (before, after)
 
 

@@ -140,23 +140,23 @@ def test_large_services_rest_between_two_lists() -> None:
     """The list of a thousand is not written for each of them. [I1]"""
     controller = EndpointsController()
     many = [serving(ordinal) for ordinal in range(200)]
-    picture = view(workload(200), *many)
-    assert controller.reconcile(picture, KEY, TERM, NOW).requests
-    again = controller.reconcile(picture, KEY, TERM, NOW)
+    snapshot = view(workload(200), *many)
+    assert controller.reconcile(snapshot, KEY, TERM, NOW).requests
+    again = controller.reconcile(snapshot, KEY, TERM, NOW)
     assert (again.requests, again.wake_after_ms) == ((), 20)
-    assert controller.reconcile(picture, KEY, TERM, later(20)).requests
+    assert controller.reconcile(snapshot, KEY, TERM, later(20)).requests
 
 
 def test_a_client_that_leaves_a_large_list_is_waited_for_less() -> None:
     """Its clients get errors meanwhile."""
     controller = EndpointsController()
     many = [serving(ordinal) for ordinal in range(200)]
-    picture = view(workload(200), *many)
-    assert controller.reconcile(picture, KEY, TERM, NOW).requests
+    snapshot = view(workload(200), *many)
+    assert controller.reconcile(snapshot, KEY, TERM, NOW).requests
     gone = ObjectChange("replicas", many[0], replica(State.STOPPING))
-    assert tuple(controller.keys_of(gone, picture)) == (KEY,)
-    assert controller.reconcile(picture, KEY, TERM, NOW).wake_after_ms == 2
-    assert controller.reconcile(picture, KEY, TERM, later(2)).requests
+    assert tuple(controller.keys_of(gone, snapshot)) == (KEY,)
+    assert controller.reconcile(snapshot, KEY, TERM, NOW).wake_after_ms == 2
+    assert controller.reconcile(snapshot, KEY, TERM, later(2)).requests
 
 
 def test_the_further_lists_of_a_large_service_come_and_go_with_its_addresses() -> None:
@@ -187,7 +187,7 @@ def test_events_of_any_list_lead_to_its_workload_and_all_go_with_it() -> None:
 
 
 def test_only_arrivals_and_departures_wake_a_waiter() -> None:
-    controller, picture = EndpointsController(), view()
+    controller, snapshot = EndpointsController(), view()
     bound = replica(State.BOUND)
     for before, after, keys in (
         (None, bound, ()),
@@ -196,7 +196,7 @@ def test_only_arrivals_and_departures_wake_a_waiter() -> None:
         (serving(), None, (KEY,)),
     ):
         change = ObjectChange("replicas", before, after)
-        assert tuple(controller.keys_of(change, picture)) == keys
+        assert tuple(controller.keys_of(change, snapshot)) == keys
 
 
 @pytest.mark.parametrize("fate", [DONE, LOST_AFTER, LOST_BEFORE, DOWN])

@@ -117,7 +117,7 @@ def test_a_resync_counts_events_again() -> None:
 
 def test_notes_keep_what_is_still_there() -> None:
     """By uid, by key, by name, or nothing."""
-    picture = view(workload(1), node("node-a"))
+    snapshot = view(workload(1), node("node-a"))
     uid = workload(1).metadata.uid
     for notes, kept in (
         (Notes[Any, int](uids_of("workloads")), uid),
@@ -125,13 +125,13 @@ def test_notes_keep_what_is_still_there() -> None:
         (Notes[Any, int](names_of("nodes")), "node-a"),
     ):
         notes.update({kept: 1, "gone": 2})
-        notes.resync(picture)
+        notes.resync(snapshot)
         assert dict(notes) == {kept: 1}
         notes.begin_term()
         assert not notes
     fresh: Notes[str, int] = Notes()
     fresh["a"] = 1
-    fresh.resync(picture)
+    fresh.resync(snapshot)
     assert not fresh
 
 

@@ -159,19 +159,19 @@ def test_what_has_not_arrived_yet_is_not_taken_for_gone() -> None:
 
 def test_a_node_concerns_its_replicas_only_when_its_life_changes() -> None:
     """A node that reports new images queues no key."""
-    picture = view(node(), replica(), replica(State.FAILED, 1), replica(ordinal=2, node="other"))
+    snapshot = view(node(), replica(), replica(State.FAILED, 1), replica(ordinal=2, node="other"))
     controller = RepairController()
-    assert len(picture.found(BY_NODE, "node-a")) == 2
+    assert len(snapshot.found(BY_NODE, "node-a")) == 2
     quiet = msgspec.structs.replace(
         node(), status=msgspec.structs.replace(node().status, images=("x",))
     )
-    assert controller.keys_of(ObjectChange("nodes", node(), quiet), picture) == ()
+    assert controller.keys_of(ObjectChange("nodes", node(), quiet), snapshot) == ()
     keys = [("acme", "web-0-0"), ("acme", "web-1-0")]
     fenced = node(phase=NodePhase.FENCED, mark=1)
-    assert list(controller.keys_of(ObjectChange("nodes", node(), fenced), picture)) == keys
-    assert list(controller.keys_of(ObjectChange("nodes", node(), None), picture)) == keys
+    assert list(controller.keys_of(ObjectChange("nodes", node(), fenced), snapshot)) == keys
+    assert list(controller.keys_of(ObjectChange("nodes", node(), None), snapshot)) == keys
     assert list(
-        controller.keys_of(ObjectChange("reservations", None, reservation(0)), picture)
+        controller.keys_of(ObjectChange("reservations", None, reservation(0)), snapshot)
     ) == [KEY]
 
 
@@ -229,8 +229,8 @@ def test_work_that_does_not_start_in_its_time_is_stopped_and_placed_again() -> N
     bound = replica(State.BOUND, template=quick)
 
     def asked(after_ms: int, machine: Node | None = None) -> Any:
-        picture = view(machine or node(), bound)
-        return controller.reconcile(picture, KEY, TERM, later(after_ms))
+        snapshot = view(machine or node(), bound)
+        return controller.reconcile(snapshot, KEY, TERM, later(after_ms))
 
     assert asked(1_000_000).wake_after_ms == 60_000
     assert asked(1_059_999).requests == ()
@@ -262,8 +262,8 @@ def test_a_member_is_stopped_once_its_gang_is_over_or_runs_without_it() -> None:
         )
         record = Reservation(meta("web-gang", member.namespace), spec=held, status=status)
         found = (node(), member) if phase is None else (node(), member, record)
-        picture = msgspec.structs.replace(view(*found), revision=revision)
-        return controller.reconcile(picture, KEY, TERM, later(0))
+        snapshot = msgspec.structs.replace(view(*found), revision=revision)
+        return controller.reconcile(snapshot, KEY, TERM, later(0))
 
     runs = ReservationPhase.CONSUMED
     assert asked(runs, member.name, "web-1-0").requests == ()

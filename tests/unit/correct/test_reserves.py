@@ -215,8 +215,8 @@ def test_a_snapshot_that_contradicts_itself_is_no_ground_to_hold_anything() -> N
 
 def test_only_events_of_lanes_are_reconciled() -> None:
     it = ReservesController()
-    picture = view(web(), machine(), lane("node-a"))
-    assert list(it.all_keys(picture)) == [KEY]
+    snapshot = view(web(), machine(), lane("node-a"))
+    assert list(it.all_keys(snapshot)) == [KEY]
     assert list(it.all_keys(view(workload(1)))) == []
     for plural, before, after, keys in (
         ("workloads", workload(1), web(), [KEY]),
@@ -227,7 +227,7 @@ def test_only_events_of_lanes_are_reconciled() -> None:
         ("nodes", None, machine("node-b"), []),
         ("replicas", None, replica(State.BOUND), []),
     ):
-        assert list(it.keys_of(ObjectChange(plural, before, after), picture)) == keys, (
+        assert list(it.keys_of(ObjectChange(plural, before, after), snapshot)) == keys, (
             plural,
             after,
         )

@@ -94,13 +94,13 @@ def test_a_node_that_falls_silent_or_comes_back_has_its_workloads_counted_again(
     """And one that only renews its status has not."""
     ready, dark = node(), node(phase=NodePhase.SUSPECT)
     cordoned = msgspec.structs.replace(ready, spec=msgspec.structs.replace(ready.spec, pool="x"))
-    picture = view(workload(2), replica(ordinal=0), replica(ordinal=1), replica(node="other"))
+    snapshot = view(workload(2), replica(ordinal=0), replica(ordinal=1), replica(node="other"))
     controller = StatusController()
     for before, after in ((ready, dark), (dark, ready), (ready, None), (None, ready)):
         change = ObjectChange("nodes", before, after)
-        assert list(controller.keys_of(change, picture)) == [KEY]
+        assert list(controller.keys_of(change, snapshot)) == [KEY]
     quiet = ObjectChange("nodes", ready, cordoned)
-    assert list(controller.keys_of(quiet, picture)) == []
+    assert list(controller.keys_of(quiet, snapshot)) == []
 
 
 @pytest.mark.parametrize(
@@ -271,8 +271,8 @@ def test_one_per_node_wants_as_many_as_there_are_nodes_for_it() -> None:
     tenant = Tenant(meta("acme"))
     cordoned = node("node-c")
     cordoned = replaced(cordoned, spec=replaced(cordoned.spec, cordoned=True))
-    picture = view(service, tenant, node("node-a"), node("node-b"), cordoned)
-    (update,) = StatusController().reconcile(picture, KEY, TERM, NOW).requests
+    snapshot = view(service, tenant, node("node-a"), node("node-b"), cordoned)
+    (update,) = StatusController().reconcile(snapshot, KEY, TERM, NOW).requests
     assert update.object.status.progress.desired == 2
 
 

@@ -68,7 +68,7 @@ def at(ms: int = 0) -> datetime:
 
 
 def view(*objects: Object, now: Instant = NOW, told: int = 1_000) -> Snapshot:
-    """A picture of these objects, whole up to a revision."""
+    """A snapshot of these objects, whole up to a revision."""
     cache = Cache([Follow(it) for it in PLURALS], random.Random(1), resync_ms=60_000)
     for index in (
         BY_CLAIM,

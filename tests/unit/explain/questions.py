@@ -1,4 +1,4 @@
-"""Pictures made by hand of a replica that waits, and the question why."""
+"""Snapshots made by hand of a replica that waits, and the question why."""
 
 from __future__ import annotations
 

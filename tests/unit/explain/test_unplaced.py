@@ -1,4 +1,4 @@
-"""Why a replica has no place yet: one case for each reason, from pictures made by hand."""
+"""Why a replica has no place yet: one case for each reason, from snapshots made by hand."""
 
 from __future__ import annotations
 

@@ -160,8 +160,8 @@ async def controllers(
     from holdfast.correct.controller_runner import ControllerRunner
 
     rng = random.SystemRandom()
-    team = some or all_controllers(zones)
-    acting = {it.name: it.identity for it in team}
+    own = some or all_controllers(zones)
+    acting = {it.name: it.identity for it in own}
     name = checked_name(origin.name)
     # One identity reads for all: that of the collector, which alone watches Secrets, if it runs.
     reader = Identity(name=acting.get("garbage", next(iter(acting.values()))))
@@ -171,7 +171,7 @@ async def controllers(
     planes = [await _connection(it) for it in origin.planes]
     # Any server answers for all nodes that it knows of; with several addresses each is asked too.
     asked = (*origin.servers, SERVERS) if len(origin.servers) > 1 else (SERVERS,)
-    machine = ControllerRunner(team, rng, name=name, servers=asked)
+    machine = ControllerRunner(own, rng, name=name, servers=asked)
 
     def terms() -> dict[str, Term]:
         return {acting[name]: term for name, term in machine.terms().items()}

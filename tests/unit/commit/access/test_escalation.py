@@ -286,7 +286,7 @@ def test_only_servers_write_what_shows_built_in_roles(it: Plane) -> None:
         change = {"metadata": {"labels": {BUILT_IN_LABEL: None}}}
         patch = Patch(plural, SYSTEM_NAMESPACE, shown.name, PatchType.MERGE, change)
         refused(it.ask(ADMIN, patch), Reason.NOT_ALLOWED)
-    # The picture adds nothing to what counts.
+    # The snapshot adds nothing to what counts.
     ledger = it.read(f"ledgers/access/{SYSTEM_NAMESPACE}")
     assert ledger is None
 

@@ -159,7 +159,7 @@ def test_a_json_patch_does_what_its_rfc_shows(
 def test_a_test_that_does_not_hold_is_a_conflict_that_names_operation_and_path(
     document: Any, operation: dict[str, Any]
 ) -> None:
-    """The caller's picture is old: it reads again, as after any stale precondition. [C2]"""
+    """The caller's snapshot is old: it reads again, as after any stale precondition. [C2]"""
     with pytest.raises(Conflict, match=rf"^operation 1 \(test {operation['path']}\)") as refused:
         json_patch(document, [_op("add", "/z", value=0), operation])
     assert refused.value.code == CODE_TEST_FAILED

@@ -180,7 +180,7 @@ def test_a_new_term_of_the_same_process_restarts_it_as_well() -> None:
 
 
 def test_the_countdown_begins_when_the_mark_is_seen_though_its_answer_was_lost() -> None:
-    """The picture shows the mark; it counts from there. [N1.1, C6.4]"""
+    """The snapshot shows the mark; it counts from there. [N1.1, C6.4]"""
     rig = world()
     rig.silent = {"node-a"}
 

@@ -201,25 +201,25 @@ def test_no_successor_comes_before_the_last_one_was_released(state: State) -> No
 def test_events_of_a_node_concern_all_per_node_work_and_only_if_they_matter() -> None:
     """What a node reports of itself all day queues no key."""
     controller, stated = WorkloadController(), daemon()
-    picture = view(TENANT, stated, node())
+    snapshot = view(TENANT, stated, node())
     told = replaced(node(), status=replaced(node().status, images=("busybox",)))
     assert is_same_home(node(), told)
-    assert list(controller.keys_of(ObjectChange("nodes", node(), told), picture)) == []
+    assert list(controller.keys_of(ObjectChange("nodes", node(), told), snapshot)) == []
     cordoned = spec("node-a", cordoned=True)
-    assert list(controller.keys_of(ObjectChange("nodes", node(), cordoned), picture)) == [PLACES]
-    assert list(controller.keys_of(ObjectChange("nodes", None, node()), picture)) == [PLACES]
-    assert list(controller.keys_of(ObjectChange("tenants", TENANT, TENANT), picture)) == [PLACES]
+    assert list(controller.keys_of(ObjectChange("nodes", node(), cordoned), snapshot)) == [PLACES]
+    assert list(controller.keys_of(ObjectChange("nodes", None, node()), snapshot)) == [PLACES]
+    assert list(controller.keys_of(ObjectChange("tenants", TENANT, TENANT), snapshot)) == [PLACES]
 
 
 def test_a_large_fleet_is_not_reconciled_for_each_of_its_events() -> None:
     """A pause by size, and nothing is forgotten."""
     controller = WorkloadController()
     nodes = [node(f"node-{number}") for number in range(50)]
-    picture = view(TENANT, daemon(), *nodes)
-    assert len(controller.reconcile(picture, PLACES, TERM, NOW).requests) == 50
-    again = controller.reconcile(picture, PLACES, TERM, NOW)
+    snapshot = view(TENANT, daemon(), *nodes)
+    assert len(controller.reconcile(snapshot, PLACES, TERM, NOW).requests) == 50
+    again = controller.reconcile(snapshot, PLACES, TERM, NOW)
     assert (again.requests, again.wake_after_ms) == ((), 5)
-    assert len(controller.reconcile(picture, PLACES, TERM, later(5)).requests) == 50
+    assert len(controller.reconcile(snapshot, PLACES, TERM, later(5)).requests) == 50
 
 
 # On the real authority ----------------------------------------------------------------------------

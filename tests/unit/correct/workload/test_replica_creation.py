@@ -115,9 +115,9 @@ def test_places_that_a_rollout_begins_are_looked_at_and_no_others() -> None:
     """Of thousands of places most rest."""
     controller, before = WorkloadController(), service(600, "0")
     objects = [of(OLD, replica(State.RUNNING, it)) for it in range(600)]
-    picture = view(before, *objects)
-    for key in controller.all_keys(picture):
-        controller.reconcile(picture, key, TERM, NOW)
+    snapshot = view(before, *objects)
+    for key in controller.all_keys(snapshot):
+        controller.reconcile(snapshot, key, TERM, NOW)
     after = service(600, "0,300")
-    keys = list(controller.keys_of(ObjectChange("workloads", before, after), picture))
+    keys = list(controller.keys_of(ObjectChange("workloads", before, after), snapshot))
     assert keys == [("acme", "web"), ("acme", "web/1")]

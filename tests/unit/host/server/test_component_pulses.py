@@ -137,7 +137,7 @@ def test_the_backlog_is_reported_by_the_scheduler_that_acts(time: _Clock) -> Non
     assert "pending_replicas{" not in metrics.text()
 
 
-class _Picture:
+class _Snapshot:
     """The part of a cache that a pulse needs."""
 
     relists, missed = 2, 1
@@ -162,8 +162,8 @@ def test_every_server_is_informed_again_and_again_though_one_is_away(
             raise Unavailable("no server is there")
 
     async def story() -> None:
-        picture: Any = _Picture()
-        feel = pulse_of("controllers main", picture, lambda now: (WORK,))
+        snapshot: Any = _Snapshot()
+        feel = pulse_of("controllers main", snapshot, lambda now: (WORK,))
         assert feel(clock.now()).up_ms < 60_000
         made = PulseSender(lambda: ("away", "up"), feel, send)
         made.start()
