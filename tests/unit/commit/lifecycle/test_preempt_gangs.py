@@ -131,7 +131,7 @@ def test_no_victim_is_stopped_for_a_part_of_a_gang() -> None:
 
 
 def test_others_get_no_place_by_the_preemption_of_a_gang() -> None:
-    """[G4, B7]"""
+    """[G4]"""
     case = Stage()
     it = case.it
     victims = case.run_low(0, 0, 1, 1)
