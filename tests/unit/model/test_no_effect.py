@@ -79,6 +79,7 @@ SIGNS: dict[tuple[type[Object], str], tuple[str, ...]] = {
 # Where a sign stands all the same, and why that gives the field no effect.
 HARMLESS: dict[tuple[str, str], str] = {
     ("PolicyStage.SHADOW", "commit/lifecycle/bind.py"): "a bind may not name such a policy",
+    ("autoscale", "commit/objects/admission.py"): "only compared, to see whether it was changed",
 }
 # Fields of what people write that no code reads and that are no promise either.
 FOR_READERS: dict[str, str] = {
