@@ -108,11 +108,13 @@ class FleetSnapshot(Snapshot, frozen=True, kw_only=True):
 
     def only(self, node: str, *, is_empty: bool = False) -> Self:
         """The same, if there were only this node, with what is settled on it or empty."""
-        return msgspec.structs.replace(self, fleet=self.fleet.only(node, is_empty=is_empty))
+        return msgspec.structs.replace(
+            self, fleet=self.fleet.only(node, is_empty=is_empty), closed=()
+        )
 
     def only_without(self, node: str, gone: Iterable[str]) -> Self:
         """The same, if there were only this node, and these owners held nothing on it."""
-        return msgspec.structs.replace(self, fleet=self.fleet.only_without(node, gone))
+        return msgspec.structs.replace(self, fleet=self.fleet.only_without(node, gone), closed=())
 
     def _suppose(self, changes: Sequence[ObjectChange]) -> Self:
         supposed = super()._suppose(changes)

@@ -29,6 +29,7 @@ from holdfast.propose.decide import propose
 from holdfast.propose.feasibility.outcome import BindGang, PlacementReport, StayPending, Verdict
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.fleet_snapshot import FleetSnapshot, snapshot_of
+from holdfast.propose.proposals import has_place
 from tests.plane import template
 
 CORE = template(cpu="1", memory="1Gi")
@@ -223,3 +224,12 @@ def test_nothing_is_decided_while_its_places_are_being_reserved() -> None:
         objects = {"workloads": [gang], "reservations": [record(phase=phase)]}
         decided = decide(view(node("a"), members=members, **objects), members[0])
         assert (isinstance(decided, StayPending) and decided.is_underway) is is_busy
+
+
+def test_a_snapshot_of_one_node_leaves_no_row_to_a_job() -> None:
+    """Rows that are closed are those of the whole fleet. [E3, G4]"""
+    nodes = [node(name) for name in "abc"]
+    seen = msgspec.structs.replace(view(*nodes, members=[member(0)]), closed=(2,))
+    waiting = seen.get("replicas", "acme", "ring-0-0")
+    assert has_place(seen.only("a"), waiting)
+    assert has_place(seen.only_without("c", ()), waiting)
