@@ -115,10 +115,14 @@ MUTANTS = (
         rewrite(GANG + "decide:_start", "alike[:needed], gang", "alike[:1], gang"),
     ),
     _bug(
-        "places-are-not-kept",
-        "other work takes a place that is promised to a member",
+        "one-place-is-kept",
+        "of several places that are promised on one node other work takes all but the first",
         CONTENDED,
-        swap(COMMIT + "preempt:promise_allocation", lambda ledger, *_: ledger),
+        rewrite(
+            "holdfast.model.ledger:NodeLedger.free",
+            "in self.promised.items() if",
+            "in list(self.promised.items())[:1] if",
+        ),
     ),
     _bug(
         "domain-forgotten",
@@ -126,12 +130,5 @@ MUTANTS = (
         CONTENDED,
         rewrite(GANG + "victims:_where", "if not gang.within:", "if True:"),
         rewrite(GANG + "member_places:gang_places", "if not gang.within:", "if True:"),
-    ),
-    _bug(
-        "counted-as-one-member",
-        "a gang takes back what is lent as if only one of its members were charged",
-        CONTENDED,
-        rewrite(COMMIT + "preempt:_contender", "for it in places", "for it in places[:1]"),
-        rewrite(SEARCH + "__init__", "gang.count if gang is not None else 1", "1"),
     ),
 )
