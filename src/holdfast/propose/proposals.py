@@ -79,7 +79,7 @@ def _decide(
     if place is not None:
         return place
     if view.closed and (_open_sums(view, equivalence) > -np.inf).any():
-        return StayPending(_behind_a_job(view))
+        return StayPending(behind_a_job(view))
     report = explain_unschedulable(view, equivalence, has_place)
     if not may_preempt(view, equivalence) or report.in_question:
         return StayPending(report)
@@ -127,7 +127,7 @@ def _open_sums(view: FleetSnapshot, equivalence: EquivalenceClass) -> Floats:
     return _sums(msgspec.structs.replace(view, closed=()), equivalence)[0]
 
 
-def _behind_a_job(view: FleetSnapshot) -> PlacementReport:
+def behind_a_job(view: FleetSnapshot) -> PlacementReport:
     """The report for work that would delay a job with a reserved start wherever it fits."""
     number = len(view.closed)
     nodes = "the node" if number == 1 else f"the {number} nodes"

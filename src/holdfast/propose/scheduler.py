@@ -51,7 +51,7 @@ from holdfast.propose.feasibility.outcome import (
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import Filter
 from holdfast.propose.fleet_snapshot import RULES, FleetSnapshot, limit_tenant, policy_in_force
-from holdfast.propose.gang.gang_records import BY_GANG
+from holdfast.propose.gang.gang_records import BY_GANG, members_of
 from holdfast.propose.gang.rounds import GangRounds
 from holdfast.propose.gang.steps import TOGETHER_MAX
 from holdfast.propose.node_choice import salt_of
@@ -588,8 +588,11 @@ class Scheduler:
     ) -> list[Ask]:
         """Place the gang of these members: the first one's turn decides for all of them."""
         effects: list[Ask] = []
-        view.fleet.forgive(now.monotonic_ms)
-        decided = self._gangs.decide(view, run[0][1], now, salt, self.verdict_cache, self.plans)
+        waiting = [it for it in members_of(view, run[0][1]) if is_waiting(it)]
+        closed = self.starts.closed_nodes(waiting, run[0][0].lane, now)
+        decided = self._gangs.decide(
+            _without(view, closed), run[0][1], now, salt, self.verdict_cache, self.plans
+        )
         report: PlacementReport | None = None
         match decided:
             case StayPending():

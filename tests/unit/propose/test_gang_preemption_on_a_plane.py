@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.reservation import ReservationPhase
 from holdfast.model.kinds.workload import Gang
 from holdfast.model.lifecycle import State
+from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import (
     BindTogether,
     DropReservation,
@@ -21,6 +23,10 @@ from holdfast.model.requests import (
     StopAndReserve,
     Update,
 )
+from holdfast.propose.decide import propose
+from holdfast.propose.feasibility.outcome import Preempt
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
+from holdfast.propose.fleet_snapshot import snapshot_of
 from tests.plane import ADMIN, NODES, accepted, target, template
 from tests.unit.propose.test_preemption_on_a_plane import Contended
 
@@ -274,3 +280,19 @@ def test_a_lowered_minimum_starts_a_gang_that_waits_at_once() -> None:
     rig.do(lambda: accepted(rig.plane.ask(ADMIN, lowered)))
     rig.pass_time(2_000)
     assert sorted(rig.states(members)) == [State.BOUND, State.BOUND, State.PENDING]
+
+
+def test_nothing_is_stopped_where_a_job_is_about_to_start() -> None:
+    """[E3, G4]"""
+    rig = contest(2, "2")
+    rig.started(rig.work("spot", 4))
+    seen = snapshot_of({plural: list(found.values()) for plural, found in rig.objects.items()})
+    spec = ReplicaSpec("w", "u", template(cpu="2", memory="1Mi", priority_class="high"), 0, 0)
+    high = Replica(
+        ObjectMeta(name="w-0-0", namespace="acme", uid="r"),
+        spec=msgspec.structs.replace(spec, priority=100),
+    )
+    for closed, place in (((0,), "node-1"), ((1,), "node-0"), ((0, 1), None)):
+        view = msgspec.structs.replace(seen, closed=closed)
+        (decided,) = propose(view, [high], rig.now, 1, VerdictCache())
+        assert (decided.node if isinstance(decided, Preempt) else None) == place

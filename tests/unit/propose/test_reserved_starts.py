@@ -11,6 +11,7 @@ import pytest
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.workload import Gang, Workload, WorkloadSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import timestamp
@@ -154,3 +155,14 @@ def test_work_of_another_tenant_has_no_name_in_an_estimate() -> None:
     assert said.estimated_start is not None
     assert "work of another tenant" in said.message
     assert "merger" not in said.message
+
+
+def test_a_gang_does_not_pass_a_job_that_it_would_delay() -> None:
+    """[E3, G5, V5]"""
+    rig = _rig()
+    _job(rig, "big-0-0", "4")
+    _pending(rig, "big-0-0")
+    meta = ObjectMeta(name="web", namespace="acme", uid="w")
+    rig.put(Workload(meta, spec=WorkloadSpec(template(), replicas=2, gang=Gang(min_available=1))))
+    rig.replica("web-0-0", gang="web")
+    assert _pending(rig, "web-0-0").reasons == {"ReservedStart": 1}

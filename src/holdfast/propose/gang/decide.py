@@ -55,7 +55,7 @@ from holdfast.propose.preemption.promises import (
     promises_of,
 )
 from holdfast.propose.preemption.victim_search import may_preempt, times
-from holdfast.propose.proposals import class_of, has_place, quota_room
+from holdfast.propose.proposals import behind_a_job, class_of, has_place, quota_room
 
 
 def decide_gang(
@@ -166,6 +166,8 @@ def _start(
     found = gang_places(search, alike[:allowed], gang, needed)
     if found:
         return BindGang(workload, tuple(zip(alike, found, strict=False)), needed)
+    if view.closed and gang_places(_open(search), alike[:allowed], gang, needed):
+        return StayPending(behind_a_job(view))
     report = _no_room(search, workload.name, gang, needed)
     if report.in_question or not may_preempt(view, equivalence):
         return StayPending(report)
@@ -204,6 +206,8 @@ def _grow(
     placed = tuple(zip(alike, found, strict=False))
     if len(placed) == len(waiting):
         return BindGang(workload, placed)
+    if not placed and view.closed and places(_open(search), alike[:1], among):
+        return StayPending(behind_a_job(view))
     where = f" on nodes with the {gang.within} of its members" if among is not None else ""
     base = explain_unschedulable(view, equivalence, has_place)
     report = msgspec.structs.replace(
@@ -213,6 +217,12 @@ def _grow(
         f"{base.message}",
     )
     return BindGang(workload, placed, rest=report) if placed else StayPending(report)
+
+
+def _open(search: GangSearch) -> GangSearch:
+    """The same search if no node were left to a job with a reserved start."""
+    view = msgspec.structs.replace(search.view, closed=())
+    return msgspec.structs.replace(search, view=view)
 
 
 MANY_GANGS = PlacementReport(

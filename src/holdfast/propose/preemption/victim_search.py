@@ -167,6 +167,8 @@ class VictimSearch:
             may &= self._equivalence.topology_rules.codes(view, verdicts) == 0
         if self._among is not None:
             may &= self._among
+        # Nothing is stopped where a job is about to start.
+        may[list(view.closed)] = False
         rows = np.flatnonzero(may)
         if not len(rows):
             return []
