@@ -139,6 +139,11 @@ class _Turns(Generic[P]):
         if not is_waited_for:
             self._clock = max(self._clock, start)
 
+    def is_ahead(self, name: str) -> bool:
+        """Whether a party has been served more than the next in turn; something must wait."""
+        party = self.parties.get(name)
+        return party is not None and max(party.due, self._clock - CREDIT) > self.next().due
+
     def forget(self) -> None:
         """Drop parties that neither wait nor owe anything, and the oldest debtors beyond the
         bound.
@@ -232,6 +237,10 @@ class TenantFairQueue(Generic[W]):
     def next_tenant(self) -> str:
         """The next in turn; something must wait."""
         return self._turns.next().name
+
+    def is_ahead(self, tenant: str) -> bool:
+        """Whether something waits, and this tenant has been served more than the next in turn."""
+        return self._waiting > 0 and self._turns.is_ahead(tenant)
 
     def push(self, item: W) -> tuple[bool, W | None]:
         """Queue an item. Returns whether there was room, and the item that lost its place."""

@@ -76,7 +76,8 @@ class Seats(msgspec.Struct, frozen=True, gc=False):
     patient_ms: the same for requests that last once started, such as a watch: a client that
         stays for hours does not mind a second, and clients that lost a server return all at once.
     newcomers: extra seats for tenants with nothing running: a tenant that asks for little does
-        not wait until a crowd that holds all seats is done, however long that takes.
+        not wait until a crowd that holds all seats is done, however long that takes. One that was
+        served more than a waiting tenant queues behind it.
     """
 
     reserved: int
@@ -254,7 +255,9 @@ class FlowController:
         entry = QueuedRequest(flow, cost, now_ms, about)
         has_seat = (not self.waiting or not lane.queue) and self._has_seat(lane)
         if has_seat or (
-            self._is_newcomer(lane, entry.tenant) and not lane.queue.waiting_of(entry.tenant)
+            self._is_newcomer(lane, entry.tenant)
+            and not lane.queue.waiting_of(entry.tenant)
+            and not lane.queue.is_ahead(entry.tenant)
         ):
             self.charge(flow, cost)
             self._begin(lane, entry, now_ms)

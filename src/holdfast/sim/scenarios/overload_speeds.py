@@ -35,6 +35,7 @@ from holdfast.sim.scenarios.overload_plane import (
     STORM_S,
     TENANTS,
     WRITE,
+    LoadMeter,
     OverloadPlane,
     Sample,
     TenantDemand,
@@ -72,6 +73,18 @@ def _p99_ms(samples: Sequence[Sample], *, from_sent: bool = False) -> float:
 
 def _share(samples: Sequence[Sample], outcome: str) -> float:
     return sum(it.outcome == outcome for it in samples) / max(1, len(samples))
+
+
+def greedy_excess(meter: LoadMeter) -> float:
+    """How much more than its share the greedy tenant got, as a ratio of that share.
+
+    Its share is what every other gets, or what the others do not ask for.
+    """
+    begin_s, end_s = STORM_S + SETTLE_S, GREED_END_S
+    total = meter.served_per_s(begin_s, end_s)
+    left = total - meter.due_per_s(begin_s, end_s, TENANTS[1:])
+    share = max(total / len(TENANTS), left)
+    return meter.served_per_s(begin_s, end_s, (GREEDY,)) / share - 1
 
 
 class _Judge:
@@ -130,12 +143,7 @@ class _Judge:
         return f"{served:.1%} are served within {took_ms:.0f} ms, as within {usual_ms:.0f} before"
 
     def fair(self, log: RunLog) -> str:
-        """Its share is what every other gets, or what the others do not ask for."""
-        meter, begin_s, end_s = self._meter, STORM_S + SETTLE_S, GREED_END_S
-        total = meter.served_per_s(begin_s, end_s)
-        left = total - meter.due_per_s(begin_s, end_s, TENANTS[1:])
-        share = max(total / len(TENANTS), left)
-        excess = meter.served_per_s(begin_s, end_s, (GREEDY,)) / share - 1
+        excess = greedy_excess(self._meter)
         text = f"a tenant that asks for {GREED:.0f} times its share gets {excess:+.1%}"
         demand(excess <= EXCESS_MAX, text)
         return text

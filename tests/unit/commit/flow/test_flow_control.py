@@ -142,6 +142,24 @@ def test_a_tenant_of_whom_nothing_is_under_way_does_not_wait_for_a_crowd_to_be_d
     assert controller.class_loads(2)[RequestClass.TENANT].executing == 6
 
 
+def test_an_extra_seat_is_not_for_a_tenant_that_was_served_more_than_one_that_waits() -> None:
+    """A greedy tenant would pass the queue whenever none of its requests runs. [G1, E6]"""
+    controller = _controller(tenant=Seats(1, 1, 12, BOUNDS, 100, newcomers=1))
+    greedy, modest, third = (Flow(RequestClass.TENANT, it, "u") for it in ("greedy", "modest", "c"))
+    running = [controller.enter(third, 0), controller.enter(modest, 0)]
+    waiting = controller.enter(modest, 0)
+    controller.charge(greedy, 40)
+    controller.leave(running[0], 1)
+    controller.leave(running[1], 1)
+    running = [controller.enter(third, 1), *controller.turn(1)]
+    assert waiting in running
+    left = controller.enter(modest, 2)
+    controller.leave(waiting, 3)
+    passing = controller.enter(greedy, 3)
+    assert passing.state is RequestState.WAITING
+    assert controller.turn(3) == [left]
+
+
 def test_long_requests_may_wait_longer_and_delay_no_other() -> None:
     """Watchers that lost a server return together, and are admitted one after the other."""
     controller = _controller()
