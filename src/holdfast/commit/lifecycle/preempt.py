@@ -101,7 +101,11 @@ def stop_and_reserve(
     """Stop the victims and promise their places to pending replicas; the binds follow their
     release. The answer is the reservation of the first.
     """
-    _load(draft, request)
+    refusal = extent_refusal(_extent(request, ()))
+    if refusal is not None:
+        # Nothing is loaded for it.
+        return refusal
+    victims = _load(draft, request)
     mark = digest(request)
     replica = current_replica(draft, request.target, request.operation, mark)
     if isinstance(replica, Refusal):
@@ -109,7 +113,7 @@ def stop_and_reserve(
     if not isinstance(replica, Replica):
         return replica
     refusal = (
-        extent_refusal(_extent(draft, request))
+        extent_refusal(_extent(request, victims))
         or term_refusal(draft, context, request.term)
         or age_refusal(context, request.snapshot_age_ms, PREEMPTION_AGE_MAX_MS)
         or _preempts_refusal(draft, replica)
@@ -132,9 +136,9 @@ def stop_and_reserve(
     return _promise(draft, context, request, places, emptied, mark)
 
 
-def _load(draft: Draft, request: StopAndReserve) -> None:
+def _load(draft: Draft, request: StopAndReserve) -> list[Replica]:
     """Load what the decision reads of each place and each victim, as far as the keys are known:
-    one after the other would take a read of the store for each.
+    one after the other would take a read of the store for each. Returns the victims that are there.
     """
     kind = kind_of_struct(Reservation)
     for_each(
@@ -160,11 +164,12 @@ def _load(draft: Draft, request: StopAndReserve) -> None:
         ),
     )
     for_each(victims, lambda it: gangs.record_of(draft, it) if it.spec.gang else None)
+    return victims
 
 
-def _extent(draft: Draft, request: StopAndReserve) -> Extent:
-    found = for_each(request.victims, lambda target: find_replica(draft, target))
-    victims = [it for it in found if isinstance(it, Replica)]
+def _extent(request: StopAndReserve, victims: Iterable[Replica]) -> Extent:
+    """How much the request touches, as far as its victims are known."""
+    victims = tuple(victims)
     nodes = {it.node for it in request.places} | {_node_of(it) for it in victims}
     return Extent(
         len(request.places),

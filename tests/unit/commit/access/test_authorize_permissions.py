@@ -14,6 +14,7 @@ from holdfast.model.requests import (
     Create,
     Evict,
     Move,
+    PromisedPlace,
     ReportStage,
     StopAndReserve,
     Target,
@@ -41,6 +42,13 @@ def test_each_of_several_needs_a_permission_of_its_own() -> None:
         Permission("create", "replicas", "reservation", "acme", "one"),
         Permission("create", "replicas", "eviction", "globex", "two"),
         Permission("create", "replicas", "eviction", "acme", "one"),
+    )
+    gang = StopAndReserve(
+        ONE, "node-a", "u", (), TERM, until, members=(PromisedPlace(TWO, "node-b", "u"),)
+    )
+    assert gang.permissions() == (
+        Permission("create", "replicas", "reservation", "acme", "one"),
+        Permission("create", "replicas", "reservation", "globex", "two"),
     )
 
 
