@@ -112,6 +112,11 @@ PARTS: list[Row] = [
         "at most replicas, which is 3",
     ),
     (
+        *job(replicas=2, gang={"minAvailable": 2, "timeoutSeconds": 0}),
+        "spec.gang.timeoutSeconds",
+        "at least 1: places that are held for no time are given back",
+    ),
+    (
         *job(replicas=8, gang={"minAvailable": 4}, job={"parallelism": 2}),
         "spec.gang.minAvailable",
         "at most parallelism, which is 2",

@@ -232,6 +232,9 @@ def _gang(at: FieldPath, spec: WorkloadSpec, gang: Gang) -> None:
             f"must be that of at most {GANG_MEMBERS_MAX} members at once, here are {members}: "
             "split the work, or state a smaller parallelism",
         )
+    if not gang.timeout_seconds:
+        rule = "must be at least 1: places that are held for no time are given back at once"
+        at["timeoutSeconds"].wrong(gang.timeout_seconds, rule)
     if gang.within:
         names.key(at["within"], gang.within)
     elif not gang.within_required:
