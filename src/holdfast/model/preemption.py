@@ -24,6 +24,7 @@ from holdfast.model.kinds.tenant import CapacityClass, PriorityClass
 from holdfast.model.ledger import Amounts, QuotaLedger
 from holdfast.model.placement.disruption import is_available
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.service_class import CLASS_LOSS, service_class
 from holdfast.model.time import wall_ms
 
 # The most victims of one decision, and the most records that its one transaction compares: etcd
@@ -208,28 +209,48 @@ class Loss(msgspec.Struct, frozen=True, gc=False, order=True):
     priority: the value of its class.
     in_gang: its whole gang would have to stop.
     was_displaced: it, or the one before it, was stopped for other work already.
+    has_budget: its workload states how much of it may be missing at once, as far as is known.
     is_ready: it does its work; one that is still starting has lost less.
-    began_ms: negative, so that what began last is lost first: it has the least work to repeat.
+    firmness: what its service class is worth.
+    redo_ms: what has to be done again, less the time of the comparison: how long it took to start,
+        and what it has done since.
     """
 
     is_committed: bool
     priority: int
     in_gang: bool
     was_displaced: bool
+    has_budget: bool
     is_ready: bool
-    began_ms: int
+    firmness: int
+    redo_ms: int
 
 
 def loss_of(replica: Replica) -> Loss:
     """What stopping this replica costs."""
     status, binding = replica.status, replica.status.binding
-    began = status.process.started_at or (binding.at if binding is not None else None)
     is_committed = binding is None or binding.capacity_class in ("", CapacityClass.HARD.value)
     return Loss(
-        is_committed,
-        replica.spec.priority,
-        bool(replica.spec.gang),
-        status.displaced is not None,
-        is_available(replica),
-        -wall_ms(began) if began is not None else 0,
+        is_committed=is_committed,
+        priority=replica.spec.priority,
+        in_gang=bool(replica.spec.gang),
+        was_displaced=status.displaced is not None,
+        has_budget=False,
+        is_ready=is_available(replica),
+        firmness=CLASS_LOSS[service_class(replica.spec.template)],
+        redo_ms=_redo_ms(replica),
     )
+
+
+def _redo_ms(replica: Replica) -> int:
+    """How long it took from its bind, or its last start in place, until it was ready, less when its
+    process began: the earlier, the more it has done.
+    """
+    status, binding = replica.status, replica.status.binding
+    bound = binding.at if binding is not None else None
+    began, ready = status.process.started_at or bound, status.ready_since
+    if began is None:
+        return 0
+    since = began if status.process.restarts or bound is None else bound
+    start_ms = wall_ms(ready) - wall_ms(since) if ready is not None else 0
+    return max(0, start_ms) - wall_ms(began)

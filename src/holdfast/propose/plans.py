@@ -170,8 +170,10 @@ class PlanRunner:
         # many of them swapped two workloads.
         self.outcomes: dict[tuple[str, str], int] = {}
         self.swaps = 0
-        # Nodes that have more room since a place is not assumed any more; emptied by the scheduler.
+        # Nodes and tenants that have more room since a place is not assumed any more. The scheduler
+        # empties both.
         self.freed: dict[str, None] = {}
+        self.refunded: dict[str, None] = {}
 
     @property
     def room(self) -> int:
@@ -386,7 +388,9 @@ class PlanRunner:
         for node in (self._fleet.withdraw(uid), self._fleet.unassume(uid)):
             if node is not None:
                 self.freed[node] = None
-        self._quota_usage.unassume(uid)
+        tenant = self._quota_usage.unassume(uid)
+        if tenant is not None:
+            self.refunded[tenant] = None
 
 
 def _take_out(table: dict[N, dict[int, None]], name: N, serial: int) -> None:

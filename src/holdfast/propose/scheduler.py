@@ -18,13 +18,24 @@ from holdfast.model.errors import HoldfastError, unreachable
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.schedulerpolicy import FairnessRules, SchedulerPolicy
+from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
-from holdfast.model.machine import Answered, Ask, Effects, Rng, Started, Stimulus, Wake, Woken
+from holdfast.model.machine import (
+    Answered,
+    Ask,
+    Effects,
+    Reply,
+    Rng,
+    Started,
+    Stimulus,
+    Wake,
+    Woken,
+)
 from holdfast.model.meta import spec_of
 from holdfast.model.preemption import is_requeued
 from holdfast.model.pulse import Backlog
-from holdfast.model.read_requests import Get
-from holdfast.model.refusal import Refusal
+from holdfast.model.read_requests import Get, GetResult
+from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import AcquireLease, Bind, RenewLease, ReportPending, Term
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache, Key, ObjectChange, is_for_cache_only
@@ -112,11 +123,14 @@ NO_RULES = FairnessRules()
 
 
 class _About(msgspec.Struct, frozen=True):
-    """What a request in flight is about: a bind, a notice or a plan; otherwise the lease."""
+    """What a request in flight is about: a bind, a notice, a plan, or the workload whose budget is
+    read; otherwise the lease.
+    """
 
     bind: OpenBind | None = None
     notice: Key | None = None
     plan: PlanCall | None = None
+    budget: Key | None = None
 
 
 # A queue entry whose turn it is, and its replica.
@@ -242,7 +256,8 @@ class Scheduler:
         self.plans.freed = {}
         self.plans.freed_nodes(freed)
         effects += self._go_on_with_plans(view, now)
-        refunded = self.binder.take_refunded()
+        refunded = [*self.binder.take_refunded(), *self.plans.refunded]
+        self.plans.refunded = {}
         settled, self.binder.slots.freed = self.binder.slots.freed, {}
         self._hints.after_settled(settled)
         self._reopen(now)
@@ -251,6 +266,7 @@ class Scheduler:
         effects += self._decide(view, now)
         effects += self._go_on_with_plans(view, now)
         effects += self._publish(now)
+        effects += self._read_budgets(now)
         effects += self.recorder.due(now.monotonic_ms)
         return [*effects, *self._wake(now)]
 
@@ -274,6 +290,11 @@ class Scheduler:
                 self.fleet.shun(refusal.details["node"], refusal, now.monotonic_ms)
             case RefusalReaction.LEASE_LOST:
                 self.election.lost()
+            case _ if refusal.reason is Reason.DISRUPTION_BUDGET:
+                victim = self.fleet.evictables.get(refusal.details["victim"])
+                known = self.cache.get("replicas", *victim.key) if victim is not None else None
+                if known is not None:
+                    self.fleet.budgets.refused((known.namespace, known.spec.workload))
 
     def _view(self, now: Instant) -> FleetSnapshot:
         return FleetSnapshot(
@@ -297,6 +318,9 @@ class Scheduler:
         if about.plan is not None:
             self.plans.answered(about.plan, request, answer, now)
             return []
+        if about.budget is not None:
+            self._budget_read(about.budget, answer)
+            return []
         follow_up: Bind | Get | None = None
         match request:
             case ReportPending() if about.notice is not None:
@@ -313,6 +337,22 @@ class Scheduler:
         if follow_up is None:
             return []
         return [self._inflight.ask(follow_up, about, now.monotonic_ms)]
+
+    def _read_budgets(self, now: Instant) -> list[Ask]:
+        """Read the workloads whose budgets have refused, where the requests of binds leave room."""
+        return [
+            self._inflight.ask(
+                Get("workloads", key[1], key[0]), _About(budget=key), now.monotonic_ms
+            )
+            for key in self.fleet.budgets.to_read(self._bind_slots)
+        ]
+
+    def _budget_read(self, key: Key, answer: Reply) -> None:
+        if not isinstance(answer, GetResult):
+            self.fleet.budgets.failed(key)
+            return
+        found = answer.object if isinstance(answer.object, Workload) else None
+        self.fleet.budgets.read(key, found, self.cache.all("replicas"))
 
     def _lease(self, request: Get | AcquireLease | RenewLease, now: Instant) -> Ask:
         about, now_ms = _About(), now.monotonic_ms
@@ -357,6 +397,8 @@ class Scheduler:
             same = isinstance(after, Replica) and after.metadata.uid == uid
             self.binder.seen(uid, after if isinstance(after, Replica) and same else None, now)
         if isinstance(after, Replica) and self._is_ours(after):
+            if isinstance(before, Replica):
+                self.notices.seen(before, after)
             self._enqueue(after, now)
         else:
             key = change.object.namespace, change.object.name
@@ -407,6 +449,7 @@ class Scheduler:
             self._resync_at_ms = now.monotonic_ms + self._resync_ms
         self.binder.resync_at_ms = self._resync_at_ms
         self.binder.doubted.clear()
+        self.fleet.budgets.resync()
         for replica in self.cache.all("replicas"):
             if self._is_ours(replica):
                 self._enqueue(replica, now)

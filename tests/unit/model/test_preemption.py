@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from holdfast.model.kinds.replica import Binding, Process, Replica, ReplicaSpec, ReplicaStatus
+from holdfast.model.kinds.template import Resources
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, PriorityClassSpec
 from holdfast.model.ledger import QuotaLedger, TenantLimits, TenantUse
+from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.preemption import Contender, eviction_refusal, preempts_refusal
+from holdfast.model.preemption import Contender, Loss, eviction_refusal, loss_of, preempts_refusal
 from holdfast.model.refusal import Reason
+from holdfast.model.time import timestamp
+from tests.plane import template
 
 HARD, RECLAIMABLE, SOFT = CapacityClass
 
@@ -77,3 +83,34 @@ def test_only_a_class_that_says_so_preempts() -> None:
         refusal = preempts_refusal(found, "high")
         assert (refusal is None) == is_allowed
         assert refusal is None or refusal.reason is Reason.MAY_NOT_PREEMPT
+
+
+def lost(
+    limits: Resources | None = None, *, began_s: int = 0, took_s: int = 0, restarts: int = 0
+) -> Loss:
+    """The loss of a replica that was bound at 100 s, began later and was ready after that."""
+    bound, began = timestamp(100_000), timestamp(100_000 + began_s * 1_000)
+    spec = ReplicaSpec("web", "uid", template(limits=limits or Resources()))
+    status = ReplicaStatus(
+        state=State.RUNNING,
+        stage=Stage.READY,
+        binding=Binding("n", "n-uid", at=bound),
+        process=Process(started_at=began, restarts=restarts),
+        ready_since=timestamp(100_000 + (began_s + took_s) * 1_000),
+    )
+    return loss_of(Replica(ObjectMeta(name="web-0-0"), spec=spec, status=status))
+
+
+def test_work_that_takes_long_to_start_is_a_greater_loss() -> None:
+    """As much as if it had worked for so long; one that restarted in place took less. [G4]"""
+    assert lost(took_s=1) < lost(took_s=60)
+    assert lost(began_s=10, restarts=1) < lost(restarts=1), "older work has done more"
+    assert lost(began_s=50, restarts=1) < lost(began_s=50), "nothing was pulled for a restart"
+
+
+def test_a_firmer_service_class_is_a_greater_loss() -> None:
+    """Before how long it has run, and after its priority. [G4, A3]"""
+    guaranteed = lost(Resources(cpu="1", memory="1Gi"))
+    burstable = lost(began_s=-1_000)
+    assert burstable < guaranteed
+    assert guaranteed < msgspec.structs.replace(burstable, priority=1)

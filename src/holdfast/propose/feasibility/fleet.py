@@ -29,6 +29,7 @@ from holdfast.observe.node_columns import NodeColumns
 from holdfast.propose.feasibility.node_state import NodeState
 from holdfast.propose.gpu import GpuPools
 from holdfast.propose.preemption.evictables import Evictables, evictable_of
+from holdfast.propose.preemption.known_budgets import KnownBudgets
 from holdfast.propose.topology.topology_counts import ReplicaTraits, TopologyCounts, traits_of
 
 # What replicas and reservations hold, and on which nodes, as their own objects state it.
@@ -125,7 +126,7 @@ class Fleet:
         self.pools = GpuPools(self.columns)
         self._sites: dict[str, NodeState] = {}
         self._by_row: dict[int, NodeState] = {}
-        self.evictables = Evictables(self.columns)
+        self.evictables, self.budgets = Evictables(self.columns), KnownBudgets()
         self._assumed: dict[str, Assumption] = {}
         # Places that are promised by a plan of ours and not seen yet, by the uid of their replica;
         # and the node that each of their victims leaves.
@@ -148,6 +149,7 @@ class Fleet:
         made.topology_counts = self.topology_counts.copy(made.columns)
         made.pools = self.pools.copy(made.columns)
         made.evictables = self.evictables.copy(made.columns)
+        made.budgets = self.budgets.copy()
         made._promised, made._supposed = dict(self._promised), dict(self._supposed)
         made._sites, made._by_row = dict(self._sites), dict(self._by_row)
         made._assumed, made._shunned = dict(self._assumed), dict(self._shunned)
@@ -214,6 +216,7 @@ class Fleet:
                 freed = self._moved(of_replica(before), after_held)
                 self._left(metadata.uid, after_held)
                 self._evictable(metadata.uid, after)
+                self.budgets.notice(before, after)
                 return [*freed, *self._seen(metadata.uid, after)]
             case Reservation():
                 return self._moved(of_reservation(before), of_reservation(after))
@@ -354,8 +357,8 @@ class Fleet:
         site.promised[_PLANNED + uid] = held
         site.leaving |= new
         self._supposed |= dict.fromkeys(new, node)
-        for victim in victims:
-            self.evictables.put(victim, None)
+        for victim in new:
+            self.evictables.hide(victim)
         site.changed()
         self._unshun(site)
         self._restate(site)
@@ -370,6 +373,7 @@ class Fleet:
         for victim in promise.victims:
             if self._supposed.pop(victim, None) is not None:
                 site.leaving.pop(victim, None)
+                self.evictables.show(victim)
         site.changed()
         self._restate(site)
         self._tidy(site)
@@ -387,8 +391,10 @@ class Fleet:
             return
         if HoldingKey(node, "leaving", uid) in held:
             del self._supposed[uid]
+            self.evictables.show(uid)
         elif HoldingKey(node, "held", uid) not in held:
             del self._supposed[uid]
+            self.evictables.show(uid)
             site = self._site(node)
             site.leaving.pop(uid, None)
             site.changed()

@@ -7,7 +7,7 @@ make. Committed work is listed by tenant: it is a candidate only while its tenan
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -69,8 +69,11 @@ class Evictables:
         self._on: dict[int, dict[str, Evictable]] = {}
         self._committed: dict[str, dict[str, Evictable]] = {}
         self._gangs: dict[tuple[str, str, str], dict[str, Evictable]] = {}
+        self._workloads: dict[str, dict[str, Evictable]] = {}
         # By priority of reclaimable work: by resource, then by row.
         self._sums: dict[int, Ints] = {}
+        # What is about to leave for a plan of ours, as it is known meanwhile.
+        self._hidden: dict[str, Evictable | None] = {}
 
     def copy(self, columns: NodeColumns) -> Evictables:
         """The same, to be changed by itself."""
@@ -78,7 +81,9 @@ class Evictables:
         made._all = dict(self._all)
         made._on = {row: dict(there) for row, there in self._on.items()}
         made._committed = {tenant: dict(of) for tenant, of in self._committed.items()}
+        made._workloads = {workload: dict(of) for workload, of in self._workloads.items()}
         made._gangs = {gang: dict(of) for gang, of in self._gangs.items()}
+        made._hidden = dict(self._hidden)
         made._sums = {priority: sums.copy() for priority, sums in self._sums.items()}
         return made
 
@@ -86,6 +91,21 @@ class Evictables:
 
     def put(self, uid: str, found: Evictable | None) -> None:
         """Set what is known of a replica; None takes it out."""
+        if uid in self._hidden:
+            self._hidden[uid] = found
+        else:
+            self._set(uid, found)
+
+    def hide(self, uid: str) -> None:
+        """Take out a replica that is about to leave, until `show`."""
+        self._hidden[uid] = self._all.get(uid)
+        self._set(uid, None)
+
+    def show(self, uid: str) -> None:
+        """Its plan has ended: it is a candidate again, if it still runs."""
+        self._set(uid, self._hidden.pop(uid))
+
+    def _set(self, uid: str, found: Evictable | None) -> None:
         old = self._all.pop(uid, None)
         if old is not None:
             self._count(old, -1)
@@ -100,7 +120,10 @@ class Evictables:
                 table.setdefault(name, {})[uid] = found
 
     def _places(self, it: Evictable) -> list[tuple[dict[object, dict[str, Evictable]], object]]:
-        places: list[tuple[object, object]] = [(self._on, it.row)]
+        places: list[tuple[object, object]] = [
+            (self._on, it.row),
+            (self._workloads, it.workload_uid),
+        ]
         if it.of is CapacityClass.HARD:
             places.append((self._committed, it.tenant))
         if it.gang[2]:
@@ -113,6 +136,9 @@ class Evictables:
         sums = self._sums.get(it.priority)
         if sums is None or sums.shape != self._columns.total.shape:
             sums = self._sums[it.priority] = self._resized(sums)
+        self._add(sums, it, sign)
+
+    def _add(self, sums: Ints, it: Evictable, sign: int) -> None:
         for resource, units in sums_of(it.held).items():
             sums[self._columns.resources.number(resource), it.row] += sign * units
 
@@ -135,12 +161,30 @@ class Evictables:
         """The committed work of a tenant."""
         return self._committed.get(tenant, {}).values()
 
+    def held_by(self, tenants: Iterable[str], kept: Iterable[Evictable] = ()) -> Ints:
+        """The sums of the committed work of these tenants, by resource and row, without `kept`."""
+        sums = np.zeros(self._columns.total.shape, np.int64)
+        of = dict.fromkeys(tenants)
+        for it in kept:
+            if it.of is CapacityClass.HARD and it.tenant in of:
+                self._add(sums, it, -1)
+        for tenant in of:
+            for it in self.committed_work(tenant):
+                self._add(sums, it, 1)
+        return sums
+
+    def of_workload(self, uid: str) -> Iterable[Evictable]:
+        """The candidates of one workload."""
+        return self._workloads.get(uid, {}).values()
+
     def gang(self, it: Evictable) -> list[Evictable]:
         """All running members of its gang; only itself if it belongs to none."""
         return list(self._gangs[it.gang].values()) if it.gang[2] else [it]
 
-    def below(self, priority: int) -> list[Ints]:
-        """The sums of reclaimable work by priority, from the lowest, each below this one."""
+    def below(self, priority: int, kept: Sequence[Evictable] = ()) -> list[Ints]:
+        """The sums of reclaimable work by priority, from the lowest, each below this one and
+        without `kept`.
+        """
         found = []
         for each in sorted(self._sums):
             if each >= priority:
@@ -148,5 +192,10 @@ class Evictables:
             sums = self._sums[each]
             if sums.shape != self._columns.total.shape:
                 sums = self._sums[each] = self._resized(sums)
+            less = [it for it in kept if it.of is not CapacityClass.HARD and it.priority == each]
+            if less:
+                sums = sums.copy()
+            for it in less:
+                self._add(sums, it, -1)
             found.append(sums)
         return found

@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass
-from holdfast.model.ledger import Amounts, QuotaLedger
+from holdfast.model.ledger import Amounts, DisruptionLedger, QuotaLedger
 from holdfast.model.placement.fit import Allocation, claim, sums_of
 from holdfast.model.preemption import (
     Contender,
@@ -44,6 +43,7 @@ from holdfast.propose.fleet_snapshot import FleetSnapshot
 from holdfast.propose.gang.gang_records import running_gang
 from holdfast.propose.node_choice import ranks
 from holdfast.propose.preemption.evictables import Evictable
+from holdfast.propose.preemption.known_budgets import budget_refusal, without
 
 # How many nodes are examined exactly, the most promising first.
 NODES_EXAMINED_MAX = 4
@@ -120,7 +120,8 @@ class VictimSearch:
         )
         is_counting = usage is not None and usage.is_counting
         self._ledger = usage.ledger(work.namespace) if is_counting and usage else QuotaLedger()
-        for it in gang.stopped if gang is not None else ():
+        self._stopped = gang.stopped if gang is not None else ()
+        for it in self._stopped:
             if it.of is CapacityClass.HARD:
                 self._ledger = less_hard(self._ledger, it.tenant, it.held.charge)
         self._borrowers = usage.borrowers(work.namespace) if is_counting and usage else []
@@ -192,19 +193,15 @@ class VictimSearch:
     def _levels(self) -> Iterable[Ints]:
         """What stopping each further level of work would free, by resource and row."""
         evictables = self._view.fleet.evictables
-        yield from evictables.below(self._preemptor.priority)
+        kept = [
+            it
+            for uid in self._view.fleet.budgets.used_up()
+            for it in evictables.of_workload(uid)
+            if it.loss.is_ready
+        ]
+        yield from evictables.below(self._preemptor.priority, kept)
         if self._borrowers:
-            yield self._borrowed()
-
-    def _borrowed(self) -> npt.NDArray[np.int64]:
-        """What the tenants hold that have borrowed from the preemptor's tenant."""
-        columns = self._view.columns
-        sums = np.zeros(columns.total.shape, np.int64)
-        for tenant in self._borrowers:
-            for it in self._view.fleet.evictables.committed_work(tenant):
-                for resource, units in sums_of(it.held).items():
-                    sums[columns.resources.number(resource), it.row] += units
-        return sums
+            yield evictables.held_by(self._borrowers, kept)
 
     # One node ------------------------------------------------------------------------------------
 
@@ -213,9 +210,9 @@ class VictimSearch:
         site, evictables = self._view.fleet.at(row), self._view.fleet.evictables
         if site.node is None or site.shunned is not None:
             return None
-        units = self._units([it for it in evictables.on(row) if self._is_legal(it)])
+        legal = [self._weighed(it) for it in evictables.on(row) if self._is_legal(it)]
         # The most valuable first: it is kept if the rest suffices.
-        units.sort(key=lambda it: it.rank, reverse=True)
+        units = self._within_budgets(sorted(self._units(legal), key=lambda it: it.rank))[::-1]
         demand = self._equivalence.work.demand
         if demand.devices or demand.ports:
             victims = self._least_by_claim(site, units)
@@ -230,7 +227,10 @@ class VictimSearch:
         return None if isinstance(held, Refusal) else Room(site, held, tuple(victims))
 
     def _is_legal(self, it: Evictable) -> bool:
-        return self._refusal(it) is None
+        if self._refusal(it) is not None:
+            return False
+        ledger = self._view.fleet.budgets.get(it.workload_uid)
+        return ledger is None or budget_refusal(ledger, is_ready=it.loss.is_ready) is None
 
     def _units(self, legal: list[Evictable]) -> list[VictimUnit]:
         """What may stop on one node: single candidates, spare members of gangs, and gangs as a
@@ -263,12 +263,44 @@ class VictimSearch:
                 yield VictimUnit((*here[spare:], *others), ends=key)
 
     def _refusal(self, it: Evictable) -> Refusal | None:
-        """Why this one may not be stopped, by the rule of the commit."""
+        """Why this one may not be stopped, by the rule of the commit. Budgets are left out: one
+        scheduler knows of them and another not yet, and they would take turns with what they say.
+        """
         is_borrower = it.of is CapacityClass.HARD and it.tenant in self._borrowers
         victim = it.contender(self._preemptor.cohort if is_borrower else "")
-        return turn_refusal(self._displaced, it.workload_uid, self._ago_ms) or eviction_refusal(
+        refusal = turn_refusal(self._displaced, it.workload_uid, self._ago_ms) or eviction_refusal(
             self._preemptor, victim, self._ledger
         )
+        ledger = self._view.fleet.budgets.get(it.workload_uid)
+        if refusal is not None or ledger is None:
+            return refusal
+        return budget_refusal(ledger, is_ready=it.loss.is_ready)
+
+    def _weighed(self, it: Evictable) -> Evictable:
+        """The candidate with what is known of its workload's budget."""
+        if self._view.fleet.budgets.get(it.workload_uid) is None:
+            return it
+        return msgspec.structs.replace(it, loss=msgspec.structs.replace(it.loss, has_budget=True))
+
+    def _within_budgets(self, units: list[VictimUnit]) -> list[VictimUnit]:
+        """Those that the budgets of their workloads allow together, the least valuable of each,
+        beside what stops for the members before.
+        """
+        budgets = self._view.fleet.budgets
+        left: dict[str, DisruptionLedger] = {}
+        kept = []
+        for unit in (*(VictimUnit((it,)) for it in self._stopped), *units):
+            workload = unit.victims[0].workload_uid
+            ledger = left.get(workload) or budgets.get(workload)
+            after = ledger
+            if ledger is not None:
+                after = without(ledger, [it.loss.is_ready for it in unit.victims])
+            if after is not None:
+                left[workload] = after
+            if ledger is None or after is not None:
+                kept.append(unit)
+        stopped = {it.uid for it in self._stopped}
+        return [it for it in kept if it.victims[0].uid not in stopped]
 
     def _are_legal(self, victims: list[Evictable]) -> bool:
         """Whether each is legal once those before it are gone: a borrower gives back its share."""

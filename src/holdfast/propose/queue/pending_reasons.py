@@ -126,6 +126,21 @@ class Notices:
         is_newer = said.revision is not None and seen and object_revision(seen) >= said.revision
         return replica.status.pending if is_newer else said.pending
 
+    def seen(self, before: Replica, after: Replica) -> None:
+        """Drop what is still to be published where another scheduler has published something since
+        it was decided: its report is the newer one, and the next turn of the replica compares.
+        """
+        key, pending = (after.namespace, after.name), after.status.pending
+        if key not in self._wishes or pending is None or pending == before.status.pending:
+            return
+        said = self._said.get(key)
+        if said is not None:
+            revision = object_revision(after.metadata.resource_version)
+            if said.revision is None or revision <= said.revision:
+                # Our own, or older than our own.
+                return
+        self.forget(key)
+
     def forget(self, key: Key) -> None:
         """Drop a replica that no longer waits."""
         self._wishes.pop(key, None)

@@ -3,7 +3,8 @@
 Urgent work goes first, then higher priority. Among equals the tenant with the smallest weighted
 dominant share is next (`fair_shares.py`), and each tenant's replicas keep the order in which they
 came. A tenant whose work is tiny or short has a small share however many turns it gets, so one turn
-in ROTATION_EVERY rotates over the tenants. So that no replica waits for
+in ROTATION_EVERY rotates over the tenants. The successors of work that was stopped for other work
+go before all of their lane: they had a place. So that no replica waits for
 ever behind more important ones, one turn in AGING_EVERY goes to the one that is queued longest,
 whatever its lane. A refused
 replica backs off, longer each time and with jitter. A replica without a feasible node is parked,
@@ -97,7 +98,7 @@ class QueueEntry(msgspec.Struct, gc=False):
     conflicts: int = 0
     wake_events: tuple[WakeEvent, ...] = ()
     due_ms: int = 0
-    # Whether it made way for other work, and goes before others of its tenant and class.
+    # Whether it made way for other work, and goes before all others of its lane.
     goes_first: bool = False
     # The key of its equivalence class, once that is known.
     class_key: Hashable = None
@@ -111,7 +112,8 @@ class QueueEntry(msgspec.Struct, gc=False):
 class _LaneQueue:
     """The ready entries of one lane, by tenant.
 
-    `tenants` has their tickets; after a turn a tenant is the last of them. A ticket that is not its
+    `tenants` has their tickets; after a turn a tenant is the last of them. `requeued` has those
+    that go before all tenants' lines, as they made way for other work. A ticket that is not its
     entry's current one is void. The heap has the same tenants by share; a key that is not the
     tenant's current one is found out when it comes to the front.
     """
@@ -119,9 +121,16 @@ class _LaneQueue:
     def __init__(self, shares: FairShares | None) -> None:
         self._shares = shares
         self.tenants: dict[str, deque[tuple[int, Key]]] = {}
+        self.requeued: deque[tuple[int, Key]] = deque()
         self._heap: list[tuple[OrderKey, int, str]] = []
         self._pushes = 0
         self._ordered_at_ms: int | None = None
+
+    @property
+    def oldest(self) -> int:
+        """The ticket of the entry that is queued longest."""
+        lines = [*self.tenants.values(), *([self.requeued] if self.requeued else [])]
+        return min(line[0][0] for line in lines)
 
     def line(self, tenant: str) -> deque[tuple[int, Key]]:
         """The line of a tenant, a new one if it has none."""
@@ -225,7 +234,7 @@ class SchedulingQueue:
     ) -> QueueEntry | None:
         """Add a replica that needs a node; the same one as before keeps its position.
 
-        `first` means before others of its tenant and class: it had a place, and made way. None
+        `first` means before all others of its lane: it had a place, and made way. None
         means that its tenant, or its workload, already has too many waiting.
         """
         entry = self._entries.get(key)
@@ -287,7 +296,7 @@ class SchedulingQueue:
 
     def _oldest(self, lane: Lane) -> int:
         """The ticket of the entry that is queued longest in a lane."""
-        return min(line[0][0] for line in self._ready[lane].tenants.values())
+        return self._ready[lane].oldest
 
     def _advance(self) -> None:
         """Order again the tenants that came nearer to the front."""
@@ -378,8 +387,8 @@ class SchedulingQueue:
         lane = self._ready.get(entry.lane)
         if lane is None:
             lane = self._ready[entry.lane] = _LaneQueue(self._shares)
-        line = lane.line(entry.tenant)
-        if first or entry.goes_first:
+        line = lane.requeued if entry.goes_first else lane.line(entry.tenant)
+        if first:
             line.appendleft((entry.ticket, entry.key))
         else:
             line.append((entry.ticket, entry.key))
@@ -405,9 +414,14 @@ class SchedulingQueue:
             del self._waiting_for[wake_event][group_key]
 
     def _next_of(self, lane: Lane, now_ms: int) -> QueueEntry | None:
-        """The first entry of the tenant whose turn it is."""
+        """The first entry that made way for other work, or of the tenant whose turn it is."""
         found = self._ready[lane]
         tenants = found.tenants
+        entry = self._first(found.requeued)
+        if entry is not None:
+            if not tenants and not found.requeued:
+                del self._ready[lane]
+            return entry
         is_rotation = _is_rotation(self._turns)
         while tenants:
             tenant = found.turn_of(now_ms, is_rotation=is_rotation)

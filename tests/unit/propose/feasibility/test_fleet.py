@@ -240,3 +240,24 @@ def test_only_changes_that_matter_to_placement_wake_replicas() -> None:
     site = made.get("n")
     assert site is not None
     assert site.empty.gate.phase is NodePhase.SUSPECT
+
+
+def test_the_victims_of_a_withdrawn_promise_may_be_asked_for_again() -> None:
+    """As they are by then; and what does leave is no candidate any more. [G4]"""
+    running = replica(State.RUNNING)
+    uid = running.metadata.uid
+    made = fleet(node(), running)
+    row = made.get("n").row  # type: ignore[union-attr]
+    made.promise("preemptor", "n", Allocation({"cpu": 1000}), {uid: Allocation({"cpu": 1000})})
+    assert list(made.evictables.on(row)) == []
+    spec = msgspec.structs.replace(running.spec, priority=7)
+    changed = msgspec.structs.replace(running, spec=spec)
+    apply(made, running, changed)
+    assert list(made.evictables.on(row)) == [], "its plan is still open"
+    made.withdraw("preemptor")
+    assert [it.priority for it in made.evictables.on(row)] == [7]
+    made.promise("preemptor", "n", Allocation({"cpu": 1000}), {uid: Allocation({"cpu": 1000})})
+    status = msgspec.structs.replace(changed.status, state=State.STOPPING, cause=Cause.PREEMPTION)
+    apply(made, changed, msgspec.structs.replace(changed, status=status))
+    made.withdraw("preemptor")
+    assert list(made.evictables.on(row)) == []

@@ -116,6 +116,21 @@ def test_a_reason_that_holds_again_before_it_was_replaced_is_not_written() -> No
     assert desk.sent(1_000_000) == []
 
 
+def test_what_another_scheduler_says_meanwhile_is_not_overwritten_by_what_was_to_be_said() -> None:
+    """What has to wait for its turn is out of date by then; the next decision compares. [V4]"""
+    desk = NoticesRig()
+    desk.say(full(), 0)
+    mine = desk.written(0).pending
+    desk.say(full(2), 1_000)
+    desk.notices.seen(replica(5), replica(revision=6, pending=mine))
+    assert desk.notices.next_ms == NOTICE_EVERY_MS, "its own report came back"
+    other = msgspec.structs.replace(mine, message="5 nodes")
+    desk.notices.seen(replica(revision=6, pending=mine), replica(revision=7, pending=other))
+    assert desk.sent(1_000_000) == []
+    desk.say(full(2), 2_000_000, replica(revision=7, pending=other))
+    assert desk.sent(2_000_000)
+
+
 def test_since_is_kept_from_the_first_reason() -> None:
     """[E3]"""
     desk = NoticesRig()

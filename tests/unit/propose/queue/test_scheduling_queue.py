@@ -46,6 +46,30 @@ def test_tenants_take_turns_and_each_keeps_its_own_order() -> None:
     assert order(queue) == ["a/1", "b/1", "c/1", "a/2", "c/2", "a/3"]
 
 
+def test_what_made_way_for_other_work_goes_before_all_of_its_class() -> None:
+    """Whichever tenant's turn it is; not before a more important class. [G4]"""
+    queue = made("a/1", "b/1", "c/1")
+    for name in ("c", "b"):
+        assert queue.add((name, "victim"), f"uid-{name}", 0, (False, 0), first=True) is not None
+    add(queue, "a/high", lane=(False, 1))
+    assert order(queue) == ["a/high", "c/victim", "b/victim", "a/1", "b/1", "c/1"]
+    assert queue.add(("c", "alone"), "uid", 0, (False, 0), first=True) is not None
+    assert order(queue) == ["c/alone"]
+
+
+def test_a_requeued_entry_that_waits_longest_has_the_turn_of_the_oldest() -> None:
+    """[V5]"""
+    queue = made()
+    assert queue.add(("a", "victim"), "uid", 0, (False, 0), first=True) is not None
+    found = []
+    for number in range(AGING_EVERY):
+        add(queue, f"a/high-{number}", lane=(False, 9))
+        entry = queue.take(0)
+        assert entry is not None
+        found.append(entry.key[1])
+    assert "victim" in found
+
+
 def test_what_is_put_back_keeps_its_position_and_its_age() -> None:
     """[V5]"""
     queue = made("a/1", "a/2", "a/3", lane=(False, 1))
