@@ -7,7 +7,8 @@ nominal amounts; a borrower uses more than its own.
     a lender waits for more than is being released  -> the borrowers get a notice with a deadline
     the deadline has passed                         -> Evict, the smallest loss first, never more
                                                        than the lender waits for and at most
-                                                       `stopsPerMinute` of a tenant
+                                                       `stopsPerMinute` of a tenant; a gang whole
+                                                       or, below its spare members, not at all
     no lender waits any more                        -> the notice is withdrawn
 
 The commit refuses an eviction without a notice whose deadline has passed, or of a tenant that has
@@ -36,16 +37,17 @@ from holdfast.model.allowance import (
     awaits_cohort,
     cohort_nominal,
     cohort_used,
-    is_inside_nominal,
 )
 from holdfast.model.charging import QUOTA_NAME, hard_charge
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.tenant import Quota, ReclaimNotice
+from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import Amounts, QuotaLedger, TenantUse, add, limits_of, subtract
+from holdfast.model.lenders import LenderClaims
 from holdfast.model.lifecycle import ENDING, Actor, Cause, State
 from holdfast.model.placement.disruption import is_available
-from holdfast.model.placement.fit import demand_of
+from holdfast.model.placement.gang import gang_record_name, is_of_gang, spare_members
 from holdfast.model.quantity import render
 from holdfast.model.requests import Evict, Request, Term, Update, target
 from holdfast.model.time import Instant, sooner, timestamp, wall_ms
@@ -127,7 +129,7 @@ class QuotaController(Controller):
     """See the module's docstring."""
 
     actor = Actor.QUOTA
-    follows = ("quotas", "replicas", "reservations")
+    follows = ("quotas", "replicas", "reservations", "workloads")
     indexes = (BY_COHORT, BY_TENANT, BY_LENDER, RESERVED_BY_TENANT)
 
     def __init__(self) -> None:
@@ -136,6 +138,9 @@ class QuotaController(Controller):
 
     def keys_of(self, change: ObjectChange, view: Snapshot) -> Iterable[Key]:
         """A quota concerns its cohort, before and after; a replica that of its tenant."""
+        if change.plural == "workloads":
+            # What the gangs of a tenant can spare is looked up, and changes nothing by itself.
+            return ()
         if change.plural == "quotas":
             both = (it for it in (change.before, change.after) if isinstance(it, Quota))
             return [("", name) for it in both for name in _cohort_of(it)]
@@ -161,10 +166,11 @@ class QuotaController(Controller):
         cohort = _cohort(view, quotas, replicas)
         if not cohort.short:
             return ReconcilePlan(withdrawals(quotas))
-        return self._taken_back(cohort, quotas, replicas, term, now)
+        return self._taken_back(view, cohort, quotas, replicas, term, now)
 
     def _taken_back(
         self,
+        view: Snapshot,
         cohort: _Cohort,
         quotas: list[Quota],
         replicas: list[Replica],
@@ -174,6 +180,7 @@ class QuotaController(Controller):
         """Give notice to borrowers, and stop work of those whose deadline has passed."""
         requests: list[Request] = []
         due: dict[str, int] = {}
+        stops_max = {it.namespace: it.spec.lending.stops_per_minute for it in quotas}
         wake_ms: int | None = None
         for quota in quotas:
             notice, tenant = quota.status.reclaim, quota.namespace
@@ -193,23 +200,34 @@ class QuotaController(Controller):
                     wake_ms = sooner(wake_ms, left_ms)
                 else:
                     due[tenant] = self._stops.left(quota, replicas, now)
+        borrowed = [it for it in replicas if it.namespace in due]
         short, ledger = dict(cohort.short), cohort.ledger
-        for replica in sorted((it for it in replicas if it.namespace in due), key=_loss):
-            tenant, held = replica.namespace, hard_charge(replica)
+        for unit in sorted(_units(view, borrowed), key=lambda it: it.loss):
+            tenant = unit.replicas[0].namespace
             useful = [it for it in above_nominal(ledger, tenant) if short.get(it, 0) > 0]
-            if replica.status.state not in _STOPPABLE or not any(held.get(it) for it in useful):
+            count = len(unit.replicas)
+            if not any(unit.held.get(it) for it in useful):
                 continue
-            if due[tenant] <= 0 or len(requests) >= REQUESTS_PER_PLAN_MAX:
+            if count > stops_max[tenant]:
+                # Stopping it would break the limit whenever it happens.
+                continue
+            if due[tenant] < count or len(requests) + count > REQUESTS_PER_PLAN_MAX:
                 wake_ms = sooner(wake_ms, MINUTE_MS)
                 continue
-            due[tenant] -= 1
-            self._stops.add(replica, now)
-            ledger = _less(ledger, tenant, held)
-            short = {it: units - held.get(it, 0) for it, units in short.items()}
-            evidence = "a tenant of the cohort needs its nominal quota, which this tenant borrowed"
-            operation = step_id(self.identity, replica, "stop-Reclaim")
-            requests.append(Evict(target(replica), Cause.RECLAIM, evidence, term, operation))
+            due[tenant] -= count
+            for replica in unit.replicas:
+                self._stops.add(replica, now)
+                if above_nominal(ledger, tenant):
+                    # The others of a gang lose it with these, and controller:repair stops them.
+                    requests.append(self._evict(replica, term))
+                ledger = _less(ledger, tenant, hard_charge(replica))
+            short = {it: units - unit.held.get(it, 0) for it, units in short.items()}
         return ReconcilePlan(tuple(requests), wake_after_ms=wake_ms)
+
+    def _evict(self, replica: Replica, term: Term) -> Evict:
+        evidence = "a tenant of the cohort needs its nominal quota, which this tenant borrowed"
+        operation = step_id(self.identity, replica, "stop-Reclaim")
+        return Evict(target(replica), Cause.RECLAIM, evidence, term, operation)
 
 
 def _cohort(view: Snapshot, quotas: list[Quota], replicas: list[Replica]) -> _Cohort:
@@ -225,13 +243,7 @@ def _cohort(view: Snapshot, quotas: list[Quota], replicas: list[Replica]) -> _Co
         if held:
             sums[owner.namespace] = add(sums.get(owner.namespace, {}), held)
     ledger = QuotaLedger(limits, {name: TenantUse(hard=hard) for name, hard in sums.items()})
-    wanted: dict[str, Amounts] = {}
-    for replica in replicas:
-        if awaits_cohort(replica):
-            tenant = replica.namespace
-            more = add(wanted.get(tenant, {}), demand_of(replica.spec.template).amounts)
-            if is_inside_nominal(ledger, tenant, more):
-                wanted[tenant] = more
+    wanted = LenderClaims(replicas).inside_nominal(ledger)
     total: Amounts = {}
     for amounts in wanted.values():
         total = add(total, amounts)
@@ -249,14 +261,65 @@ def _less(ledger: QuotaLedger, tenant: str, held: Amounts) -> QuotaLedger:
     return msgspec.structs.replace(ledger, used={**ledger.used, tenant: use})
 
 
-def _loss(replica: Replica) -> tuple[bool, int, float, str, str]:
+_Loss = tuple[bool, int, bool, float, str, str]
+
+
+class _StopUnit(msgspec.Struct, frozen=True):
+    """What is stopped together, or not at all: a replica, or a gang that would end without any of
+    these. `held` is their committed charge.
+    """
+
+    replicas: tuple[Replica, ...]
+    held: Amounts
+    loss: _Loss
+
+
+def _unit(replicas: Iterable[Replica], *, is_gang: bool = False) -> _StopUnit:
+    members = tuple(replicas)
+    held: Amounts = {}
+    for it in members:
+        held = add(held, hard_charge(it))
+    return _StopUnit(members, held, max(_loss(it, is_gang=is_gang) for it in members))
+
+
+def _units(view: Snapshot, replicas: list[Replica]) -> list[_StopUnit]:
+    """What may be stopped. Of a gang the spare members may be stopped one by one."""
+    gangs: dict[tuple[str, str], list[Replica]] = {}
+    found = []
+    for replica in replicas:
+        if replica.spec.gang:
+            gangs.setdefault((replica.namespace, replica.spec.workload), []).append(replica)
+        elif replica.status.state in _STOPPABLE:
+            found.append(_unit((replica,)))
+    for members in gangs.values():
+        spare = _spare(view, members[0])
+        runs = sorted((it for it in members if it.status.state in _STOPPABLE), key=_loss)
+        found += [_unit((it,)) for it in runs[:spare]]
+        if runs[spare:]:
+            found.append(_unit(runs[spare:], is_gang=True))
+    return found
+
+
+def _spare(view: Snapshot, member: Replica) -> int:
+    """How many members of its gang may be stopped so that it goes on; none if that is not known."""
+    workload: Workload | None = view.get("workloads", member.namespace, member.spec.workload)
+    name = gang_record_name(member.spec.workload)
+    record: Reservation | None = view.get("reservations", member.namespace, name)
+    gang = workload.spec.gang if workload is not None else None
+    if gang is None or record is None or not is_of_gang(record, member.spec.workload_uid):
+        return 0
+    return max(0, spare_members(record, gang.min_available))
+
+
+def _loss(replica: Replica, *, is_gang: bool = False) -> _Loss:
     """What is lost when a replica is stopped: the smallest first. Work that is not ready has lost
-    nothing yet; then the less important, and what was placed last.
+    nothing yet; then the less important, what is no whole gang, and what was placed last.
     """
     binding = replica.status.binding
     since = binding.at if binding is not None else None
     placed = since.timestamp() if since is not None else 0.0
-    return is_available(replica), replica.spec.priority, -placed, replica.namespace, replica.name
+    name = replica.namespace, replica.name
+    return is_available(replica), replica.spec.priority, is_gang, -placed, *name
 
 
 def notice_to(quota: Quota, wanted: Amounts, lenders: int, now: Instant) -> ReclaimNotice:

@@ -110,7 +110,8 @@ def lending_refusal(
 ) -> Refusal | None:
     """Refuses to lend what another tenant of the cohort waits for inside its nominal amounts.
 
-    `claims` is what tenants wait for because the cohort is exhausted. Without this rule a borrower
+    `claims` is what tenants wait for inside their nominal amounts, because the cohort is exhausted
+    (`LenderClaims`). Without this rule a borrower
     would take again what was just taken back from it. Only proposals ask: the commit lends whatever
     is free, and a wrong proposal costs another reclaim.
     """
@@ -120,9 +121,7 @@ def lending_refusal(
         if nominal is None or not units or used + units <= nominal:
             continue
         claimed = sum(
-            min(wanted.get(resource, 0), _nominal_room(ledger, other, resource))
-            for other, wanted in claims.items()
-            if other != tenant
+            wanted.get(resource, 0) for other, wanted in claims.items() if other != tenant
         )
         together, whole = cohort_used(ledger, resource), cohort_nominal(ledger, resource)
         if claimed and together + claimed + units > whole:
@@ -132,12 +131,6 @@ def lending_refusal(
             # schedulers would take turns with what they say of it.
             return _over(Reason.CLAIMED_BY_LENDERS, whose, resource, units, together, whole)
     return None
-
-
-def _nominal_room(ledger: QuotaLedger, tenant: str, resource: str) -> int:
-    """What a tenant may still use of a resource before it borrows."""
-    nominal = ledger.limits.get(tenant, _NO_LIMITS).hard.get(resource, 0)
-    return max(0, nominal - ledger.used.get(tenant, _NO_USE).hard.get(resource, 0))
 
 
 def quota_refusal(

@@ -40,7 +40,9 @@ from holdfast.propose.feasibility.smallest_change import over_quota, quota_chang
 from holdfast.propose.feasibility.unschedulable import code_counts, explain_unschedulable
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters.free_devices import is_counted
+from holdfast.propose.filters.free_resources import REASONS as FULL
 from holdfast.propose.fleet_snapshot import FleetSnapshot, PendingWork
+from holdfast.propose.gang.domains import returned_room_by_row
 from holdfast.propose.node_choice import best_row, next_rows
 from holdfast.propose.preemption.promises import resume_promise
 from holdfast.propose.preemption.victim_search import VictimSearch, may_preempt
@@ -176,7 +178,7 @@ def decide_batch(
         return [kept]
     allowed, over = quota_room(view, equivalence.work, len(replicas))
     if over is not None:
-        return [StayPending(over)] * len(replicas)
+        return _beyond_quota(view, equivalence, replicas, over)
     replicas = replicas[:allowed]
     first = _decide(view, equivalence, replicas[0], salt, now)
     if isinstance(first, StayPending):
@@ -308,6 +310,51 @@ def quota_room(
     amounts = work.demand.amounts
     allowed, refusal = view.quota_usage.room(work.namespace, of, amounts, work.budget, most)
     return allowed, over_quota(refusal, work.namespace) if refusal is not None else None
+
+
+def _beyond_quota(
+    view: FleetSnapshot,
+    equivalence: EquivalenceClass,
+    replicas: Sequence[Replica],
+    over: PlacementReport,
+) -> list[ReplicaDecision]:
+    """The reports for work beyond the quota now: the nodes are the reason for work for which taking
+    back what was lent would be in vain.
+    """
+    if not awaits_lenders(over):
+        return [StayPending(over)] * len(replicas)
+    fits = bool((_sums(view, equivalence)[0] > -np.inf).any())
+    could = fits or bool(returned_room_by_row(view, equivalence).any())
+    full = (
+        over if fits else without_quota(explain_unschedulable(view, equivalence, has_place), over)
+    )
+    return [
+        StayPending(over if fits or (could and not was_in_vain(it)) else full) for it in replicas
+    ]
+
+
+def awaits_lenders(report: PlacementReport) -> bool:
+    """Whether work waits because the tenants of its cohort together have used everything."""
+    return Reason.COHORT_EXHAUSTED.value in report.reasons
+
+
+def was_in_vain(replica: Replica) -> bool:
+    """Whether a replica that waits for its cohort found no room on any node before.
+
+    Then nothing more is taken back for it until a node could take it as it is: a borrower would
+    take the quota again, and lose it again, for ever.
+    """
+    pending = replica.status.pending
+    return pending is not None and any(it.value in pending.reasons for it in FULL)
+
+
+def without_quota(report: PlacementReport, over: PlacementReport) -> PlacementReport:
+    """The report about nodes for work that is beyond its quota as well."""
+    return msgspec.structs.replace(
+        report,
+        message=f"{report.message}; its tenant's quota has no room for it either",
+        wake_events=tuple(dict.fromkeys((*report.wake_events, *over.wake_events))),
+    )
 
 
 # A place -----------------------------------------------------------------------------------------

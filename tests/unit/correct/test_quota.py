@@ -9,7 +9,7 @@ that its checks can fail.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -21,9 +21,17 @@ from holdfast.model.access import identity as who
 from holdfast.model.allowance import above_nominal
 from holdfast.model.kinds.replica import Pending
 from holdfast.model.kinds.tenant import Lending
+from holdfast.model.kinds.workload import Gang
 from holdfast.model.ledger import QuotaLedger
-from holdfast.model.lifecycle import Cause, State
-from holdfast.model.requests import Accepted, Evict, Move, ReportPending
+from holdfast.model.lifecycle import Cause, Stage, State
+from holdfast.model.requests import (
+    Accepted,
+    BindTogether,
+    Evict,
+    Move,
+    ReportPending,
+    ReportStage,
+)
 from tests.plane import SCHEDULER, accepted, bind, target, template
 from tests.unit.correct.controller_rig import DONE, DOWN, LOST_AFTER, LOST_BEFORE, Rig
 
@@ -41,7 +49,7 @@ class Lent:
     Checks after each second: the invariants of lending, as `wrong` lists them.
     """
 
-    def __init__(self, seed: int = 1, *, size: str = "1") -> None:
+    def __init__(self, seed: int = 1, *, size: str = "1", gangs: Sequence[Gang] = ()) -> None:
         self.rng = random.Random(seed)
         self.rig = rig = Rig((QuotaController(),))
         plane = rig.plane
@@ -69,9 +77,31 @@ class Lent:
         self.noticed_ms: dict[str, int] = {}
         self.stopped_ms: list[int] = []
         self.wrong: list[str] = []
-        for _ in range(12 // self.size):
+        left = 12 // self.size
+        for number, gang in enumerate(gangs):
+            self.form(number, gang)
+            left -= gang.min_available
+        for _ in range(left):
             self.place(self.born("borrower"))
         rig.run(1_000)
+
+    def form(self, number: int, gang: Gang) -> None:
+        """Bind the members of a gang of the borrower, as many as it needs at once."""
+        plane = self.rig.plane
+        workload = plane.workload(
+            f"ring-{number}",
+            "borrower",
+            template=template(cpu=str(self.size)),
+            replicas=gang.min_available,
+            gang=gang,
+        )
+        members = [plane.replica(workload, ordinal) for ordinal in range(gang.min_available)]
+        binds = [
+            bind(it, self.nodes[place % len(self.nodes)], self.term)
+            for place, it in enumerate(members)
+        ]
+        answer = plane.ask(SCHEDULER, BindTogether(tuple(binds)))
+        assert isinstance(answer, Accepted), answer
 
     def born(self, tenant: str) -> Any:
         self.numbers += 1
@@ -102,6 +132,12 @@ class Lent:
                 ),
             )
         return False
+
+    def ready(self, replica: Any) -> None:
+        """Its agent reports that it is ready."""
+        binding = replica.status.binding
+        report = ReportStage(target(replica), Stage.READY, incarnation=binding.node_incarnation)
+        accepted(self.rig.plane.ask(who.agent(binding.node), report))
 
     def pass_second(self) -> None:
         self.rig.run(1_000)
@@ -241,6 +277,54 @@ def test_work_in_large_pieces_is_taken_back_too() -> None:
     assert it.wrong == []
 
 
+def gang_of(replica: Any) -> str:
+    return str(replica.spec.gang)
+
+
+def test_a_gang_is_stopped_as_a_whole() -> None:
+    """One that has lost a member that it needs is of no use: all its members go, and no other's.
+    [G1, G5]
+    """
+    it = Lent(gangs=[Gang(min_available=3), Gang(min_available=3)])
+    alone = [r for r in it.rig.all("replicas") if r.namespace == "borrower" and not r.spec.gang]
+    for replica in alone:
+        # It is ready, and so the gangs, which are still starting, are the smaller loss.
+        it.ready(replica)
+    it.come_back(2)
+    it.run(NOTICE_S * 1_000 + 5_000)
+    stopped = [r for r in it.rig.all("replicas") if r.metadata.uid in it.stopping_ms]
+    assert len(stopped) == 3
+    assert len({gang_of(r) for r in stopped}) == 1
+    assert gang_of(stopped[0])
+    assert it.wrong == []
+
+
+def test_a_gang_larger_than_the_churn_limit_is_not_broken() -> None:
+    """Stopping one member would end all of them, more than may be stopped in a minute. [G1, G5]"""
+    it = Lent(gangs=[Gang(min_available=PER_MINUTE + 1)] * 3)
+    it.come_back(6)
+    it.run(BACK_MS)
+    assert it.noticed_ms
+    assert it.stopped_ms == []
+
+
+def test_nothing_is_stopped_for_a_gang_that_could_not_start_by_it() -> None:
+    """A gang that waits for more than its tenant's nominal amount would have to borrow. [G1, G5]"""
+    it = Lent()
+    workload = it.rig.plane.workload(
+        "ring", "lender", template=template(cpu="1"), replicas=8, gang=Gang(min_available=8)
+    )
+    for ordinal in range(8):
+        found = it.rig.plane.replica(workload, ordinal)
+        said = Pending(reasons={"CohortExhausted": 8}, message="it needs 8 members at once")
+        version = found.metadata.resource_version
+        request = ReportPending(target(found), said, term=it.term, version=version)
+        accepted(it.rig.plane.ask(SCHEDULER, request))
+    it.rig.run(BACK_MS)
+    assert [r for r in it.rig.all("replicas") if r.status.cause is Cause.RECLAIM] == []
+    assert it.rig.get("quotas", "default", "borrower").status.reclaim is None
+
+
 @pytest.mark.parametrize("fate", [DOWN, LOST_AFTER, LOST_BEFORE])
 def test_every_request_may_fail_once(fate: str) -> None:
     """[C7.7, INV3]"""
@@ -330,7 +414,7 @@ def _never_withdraws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _ignores_the_lender(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "is_inside_nominal", lambda ledger, tenant, amounts: False)
+    monkeypatch.setattr(module.LenderClaims, "inside_nominal", lambda self, ledger: {})
 
 
 def _stops_one_too_few(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,7 +223,7 @@ def test_a_tenant_is_a_lender_up_to_its_nominal_amounts() -> None:
 
 
 def test_what_a_lender_waits_for_is_not_lent_again() -> None:
-    """A claim counts up to the lender's nominal amount, and only against borrowing. [INV3]"""
+    """A claim counts only against borrowing. [INV3]"""
     lent = charge_quota(COHORT, "risk", HARD, {"cpu": 4000})
     claims = {"fraud": {"cpu": 3000}}
     assert lending_refusal(lent, {}, "risk", {"cpu": 2000}) is None
@@ -232,8 +232,5 @@ def test_what_a_lender_waits_for_is_not_lent_again() -> None:
     assert reason(refusal) is Reason.CLAIMED_BY_LENDERS
     assert refusal is not None
     assert "3 claimed back by lenders" in refusal.message
-    # More than its nominal amount is no claim, and the lender itself is never in its own way.
+    # The lender itself is never in its own way.
     assert lending_refusal(lent, {"fraud": {"cpu": 99_000}}, "fraud", {"cpu": 4000}) is None
-    two = charge_quota(lent, "fraud", HARD, {"cpu": 4000})
-    over = lending_refusal(two, {"fraud": {"cpu": 99_000}}, "risk", {"cpu": 1})
-    assert over is None, "nothing is claimed by a tenant that has its nominal amount"

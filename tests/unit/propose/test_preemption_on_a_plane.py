@@ -9,18 +9,33 @@ import msgspec
 import pytest
 
 from holdfast.model.access import identity as who
+from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import ReservationPhase
-from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, PriorityClassSpec
-from holdfast.model.lifecycle import Cause, State
+from holdfast.model.kinds.tenant import (
+    CapacityClass,
+    PriorityClass,
+    PriorityClassSpec,
+    Quota,
+    QuotaSpec,
+)
+from holdfast.model.kinds.workload import Disruption
+from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.machine import Ask
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.preemption import COOLDOWN_MS, is_requeued, turn_refusal
 from holdfast.model.pulse import PreemptionCount
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import Bind, DropReservation, Move, StopAndReserve, Update
+from holdfast.model.requests import (
+    Bind,
+    DropReservation,
+    Move,
+    ReportStage,
+    StopAndReserve,
+    Update,
+)
 from holdfast.propose import scheduler
-from tests.plane import ADMIN, target, template
+from tests.plane import ADMIN, accepted, refused, target, template
 from tests.unit.propose.test_scheduler_on_a_plane import OnPlane
 
 CLASSES = (
@@ -66,6 +81,12 @@ class Contended(OnPlane):
         agent = who.agent(binding.node)
         answer = self.do(lambda: self.plane.ask(agent, Move(target(now), to, incarnation=1)))
         assert not hasattr(answer, "reason"), answer
+
+    def ready(self, replica: Any) -> None:
+        now = self.now_of(replica)
+        agent = who.agent(now.status.binding.node)
+        report = ReportStage(target(now), Stage.READY, incarnation=1)
+        self.do(lambda: accepted(self.plane.ask(agent, report)))
 
     def run(self, replicas: list[Any]) -> None:
         for it in replicas:
@@ -192,6 +213,134 @@ def test_a_victim_goes_first_in_its_class_and_does_not_swap_places() -> None:
     assert refusal.reason is Reason.PREEMPTION_COOLDOWN
     assert turn_refusal(displaced, high.spec.workload_uid, COOLDOWN_MS) is None
     assert turn_refusal(displaced, victims_uid, 1_000) is None
+
+
+def quota_of(tenant: str, nominal: int) -> Quota:
+    spec = QuotaSpec(cohort="house", hard={"cpu": str(nominal)}, borrowing={"cpu": "9"})
+    return Quota(ObjectMeta(name="default", namespace=tenant), spec=spec)
+
+
+def swapped() -> tuple[Any, Replica, Replica]:
+    """Work of a lender that stopped work of a borrower, and the successor of that, once the quotas
+    are the other way round.
+    """
+    rig = Contended(0)
+    rig.plane.node("node-0", capacity={"cpu": "4", "memory": "32Gi"})
+    rig.plane.tenant("other")
+    for tenant, nominal in (("acme", 2), ("other", 6)):
+        rig.plane.create(quota_of(tenant, nominal))
+    rig.start()
+    lent = rig.work("high", 2, cpu="2")
+    rig.pass_time(2_000)
+    rig.run(lent)
+    made = template(cpu="2", memory="1Mi", priority_class="high")
+    owner = rig.plane.workload("lender", "other", template=made, replicas=1)
+    first = rig.do(lambda: rig.plane.replica(owner))
+    rig.pass_time(1_000)
+    (victim,) = [it for it in lent if rig.now_of(it).status.state is State.STOPPING]
+    rig.stop_all()
+    rig.pass_time(1_000)
+    rig.run([first])
+    for tenant, nominal in (("acme", 6), ("other", 1)):
+        now = rig.objects["quotas"][tenant, "default"]
+        changed = msgspec.structs.replace(now, spec=quota_of(tenant, nominal).spec)
+        rig.do(lambda changed=changed: accepted(rig.plane.ask(ADMIN, Update(changed))))
+    borrower = rig.plane.read(f"objects/workloads/acme/{victim.spec.workload}")
+    again = rig.do(lambda: rig.plane.replica(borrower, victim.spec.ordinal, incarnation=1))
+    return rig, rig.now_of(first), rig.now_of(again)
+
+
+def test_two_workloads_do_not_stop_each_other_in_turn() -> None:
+    """Not while the cooldown lasts, and the metric counts a swap after it. [G4]"""
+    rig, first, again = swapped()
+    rig.pass_time(COOLDOWN_MS - 30_000)
+    assert rig.states([first]) == [State.RUNNING]
+    assert len(rig.asked(StopAndReserve)) == 1
+    said = rig.now_of(again).status.pending
+    assert said is not None
+    assert "its workload stopped the preemptor's" in said.message
+    assert rig.scheduler.backlog(rig.now).in_turn == 0
+    rig.pass_time(120_000)
+    assert rig.states([first]) == [State.STOPPING]
+    rig.stop_all()
+    rig.pass_time(1_000)
+    assert rig.states([again]) == [State.BOUND]
+    assert rig.scheduler.backlog(rig.now).in_turn == 1
+
+
+def test_the_commit_refuses_a_swap_inside_the_cooldown() -> None:
+    """Whatever a scheduler proposes. [G4]"""
+    rig, first, again = swapped()
+    ((before, _),) = rig.asked(StopAndReserve)
+    rig.plane.elapsed_ms = rig.now_ms
+    request = msgspec.structs.replace(
+        before,
+        target=target(again),
+        victims=(target(rig.now_of(first)),),
+        deadline=rig.plane.at(60),
+        operation="swap",
+    )
+    identity = who.scheduler("one")
+    refused(rig.plane.ask(identity, request), Reason.PREEMPTION_COOLDOWN)
+
+
+NAMES = ("node-0", "node-1")
+
+
+def guarded(rig: Contended, *, replicas: int, allowed: int) -> list[Any]:
+    """Replicas of a workload with a disruption budget that run, the first of them ready."""
+    budget = Disruption(max_unavailable=allowed)
+    made = template(cpu="2", memory="1Mi", priority_class="cheap")
+    owner = rig.plane.workload("guarded", template=made, replicas=replicas, disruption=budget)
+    found = [rig.plane.replica(owner, ordinal) for ordinal in range(replicas)]
+    rig.sync()
+    rig.pass_time(2_000)
+    rig.run(found)
+    rig.ready(found[0])
+    return found
+
+
+def test_what_a_budget_protects_is_asked_for_once_and_other_work_is_stopped() -> None:
+    """[G4]"""
+    rig = Contended(2)
+    rig.start()
+    (kept,) = guarded(rig, replicas=1, allowed=0)
+    (spot,) = rig.work("spot", cpu="2")
+    rig.pass_time(2_000)
+    rig.run([spot])
+    (high,) = rig.work("high", cpu="2")
+    rig.pass_time(10_000)
+    assert rig.states([kept, spot]) == [State.RUNNING, State.STOPPING]
+    rig.stop_all()
+    rig.pass_time(1_000)
+    (other,) = rig.work("high", cpu="2")
+    rig.pass_time(300_000)
+    assert rig.states([high, other]) == [State.BOUND, State.PENDING]
+    assert [getattr(it, "reason", None) for _, it in rig.asked(StopAndReserve)] == [
+        Reason.DISRUPTION_BUDGET,
+        None,
+    ]
+
+
+def test_budgeted_work_is_stopped_as_soon_as_its_budget_has_room_again() -> None:
+    """A refusal does not protect it for ever. [G4, V6]"""
+    rig = Contended(0)
+    for name in NAMES:
+        rig.plane.node(name, zone=name, capacity={"cpu": "2", "memory": "32Gi"})
+    rig.start()
+    # The work with a budget is on both nodes; only one of them may take what is important.
+    first, second = guarded(rig, replicas=2, allowed=1)
+    (node,) = [it for it in NAMES if it != rig.now_of(second).status.binding.node]
+    label = Placement(zones=(node,))
+    (high,) = rig.work("high", cpu="2", placement=label)
+    rig.pass_time(180_000)
+    assert len(rig.asked(StopAndReserve)) == 1, "the second one is not ready"
+    rig.ready(second)
+    rig.pass_time(61_000)
+    assert rig.states([first, second]) == [State.STOPPING, State.RUNNING]
+    rig.stop_all()
+    rig.pass_time(1_000)
+    assert rig.states([high]) == [State.BOUND]
 
 
 def test_how_preemptions_ended_is_counted() -> None:
@@ -327,3 +476,60 @@ def test_a_place_on_a_node_that_takes_no_work_any_more_is_given_back() -> None:
     rig.pass_time(20_000)
     assert rig.states([high]) == [State.PENDING]
     assert rig.plane.ledger("node-0").promised == {}
+
+
+def test_quota_that_a_refused_plan_had_counted_on_is_given_to_others_at_once() -> None:
+    """[V2, V4]"""
+    rig = Contended()
+    rig.plane.create(
+        Quota(ObjectMeta(name="default", namespace="acme"), spec=QuotaSpec(hard={"cpu": "3"}))
+    )
+    rig.start()
+    guarded(rig, replicas=1, allowed=0)
+    rig.work("high", cpu="2")
+    (firm,) = rig.work("firm", cpu="2")
+    rig.pass_time(10_000)
+    assert len(rig.asked(StopAndReserve)) == 1
+    assert rig.now_of(firm).status.pending.reasons == {"NodeFull": 1}
+
+
+def lent(nominal: int, **more: Any) -> tuple[Any, Any]:
+    """A node that is full of borrowed work, and a replica of the lender."""
+    rig = Contended(1, "4")
+    rig.plane.tenant("other")
+    for tenant, cpus in (("acme", 2), ("other", nominal)):
+        rig.plane.create(quota_of(tenant, cpus))
+    rig.start()
+    borrowed = rig.work("firm", 4)
+    rig.pass_time(2_000)
+    rig.run(borrowed)
+    made = template(cpu="1", memory="1Mi", priority_class="firm", **more)
+    owner = rig.plane.workload("lender", "other", template=made, replicas=1)
+    replica = rig.do(lambda: rig.plane.replica(owner))
+    rig.pass_time(2_000)
+    return rig, replica
+
+
+def test_a_lender_that_could_use_what_was_lent_says_so() -> None:
+    """[G1]"""
+    rig, replica = lent(2)
+    assert rig.now_of(replica).status.pending.reasons == {"CohortExhausted": 1}
+
+
+def test_nothing_is_asked_back_for_work_that_no_node_could_take_by_it() -> None:
+    """Its reason is the nodes, which its quota does not help. [G1, V4]"""
+    rig, replica = lent(2, placement=Placement(zones=("elsewhere",)))
+    said = rig.now_of(replica).status.pending
+    assert said.reasons == {"ZoneMismatch": 1}
+    assert said.message.endswith("its tenant's quota has no room for it either")
+
+
+def test_nothing_is_asked_back_again_for_work_that_had_quota_and_found_no_room() -> None:
+    """A borrower would take the quota again and lose it again, for ever. [G1, V4]"""
+    rig, replica = lent(3)
+    assert rig.now_of(replica).status.pending.reasons == {"NodeFull": 1}
+    now = rig.objects["quotas"]["other", "default"]
+    changed = msgspec.structs.replace(now, spec=quota_of("other", 2).spec)
+    rig.do(lambda: accepted(rig.plane.ask(ADMIN, Update(changed))))
+    rig.pass_time(61_000)
+    assert rig.now_of(replica).status.pending.reasons == {"NodeFull": 1}

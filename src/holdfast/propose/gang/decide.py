@@ -18,7 +18,7 @@ from holdfast.model.kinds.workload import Gang, Workload
 from holdfast.model.ledger import limits_of
 from holdfast.model.lifecycle import CHARGED, State
 from holdfast.model.placement.gang import is_formed, members_needed
-from holdfast.model.refusal import Refusal
+from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.time import Instant
 from holdfast.observe.node_columns import Ints
 from holdfast.propose.feasibility.outcome import (
@@ -40,6 +40,7 @@ from holdfast.propose.gang.domains import (
     domains,
     empty_room_by_row,
     numbers_of,
+    returned_room_by_row,
     room_by_row,
 )
 from holdfast.propose.gang.gang_records import members_of, record_in
@@ -55,7 +56,15 @@ from holdfast.propose.preemption.promises import (
     promises_of,
 )
 from holdfast.propose.preemption.victim_search import may_preempt, times
-from holdfast.propose.proposals import behind_a_job, class_of, has_place, quota_room
+from holdfast.propose.proposals import (
+    awaits_lenders,
+    behind_a_job,
+    class_of,
+    has_place,
+    quota_room,
+    was_in_vain,
+    without_quota,
+)
 
 
 def decide_gang(
@@ -123,6 +132,24 @@ def _is_waiting(view: FleetSnapshot, replica: Replica) -> bool:
     return is_pending and replica.metadata.deletion_timestamp is None and not is_assumed
 
 
+def _alike(waiting: Sequence[Replica], verdict_cache: VerdictCache) -> list[Replica]:
+    """The members that fit wherever the first does.
+
+    The incarnation is left out of the comparison: the successor of a lost member is weighed by
+    another intent, and needs the same.
+    """
+    keys = [verdict_cache.key(_as_first(it)) for it in waiting]
+    return [it for it, key in zip(waiting, keys, strict=True) if key == keys[0]]
+
+
+def _as_first(replica: Replica) -> Replica:
+    """The replica as if it were the first of its ordinal."""
+    if not replica.spec.incarnation:
+        return replica
+    spec = msgspec.structs.replace(replica.spec, incarnation=0)
+    return msgspec.structs.replace(replica, spec=spec)
+
+
 def being_bound(workload: str) -> PlacementReport:
     """What the members of a gang report while a plan binds them."""
     return PlacementReport(
@@ -152,17 +179,21 @@ def _start(
     equivalence = class_of(view, waiting[0], verdict_cache)
     if isinstance(equivalence, PlacementReport):
         return StayPending(equivalence)
-    key = verdict_cache.key(waiting[0])
-    alike = [it for it in waiting if verdict_cache.key(it) == key]
+    alike = _alike(waiting, verdict_cache)
     if len(alike) < needed:
         return _waits(
             f"gang {workload.name} waits for members of one template: {len(alike)} of {needed} "
             "have the same"
         )
     allowed, _ = quota_room(view, equivalence.work, len(alike))
-    if allowed < needed:
-        return StayPending(_over_quota(view, equivalence.work, needed, allowed))
     search = GangSearch(view, equivalence, verdict_cache, salt)
+    if allowed < needed:
+        report = _over_quota(view, equivalence.work, needed, allowed)
+        room = returned_room_by_row if not was_in_vain(waiting[0]) else room_by_row
+        if awaits_lenders(report) and _most(view, gang, room(view, equivalence), needed) < needed:
+            # Nothing is taken back for a gang that could not form even then.
+            report = without_quota(_no_room(search, workload.name, gang, needed), report)
+        return StayPending(report)
     found = gang_places(search, alike[:allowed], gang, needed)
     if found:
         return BindGang(workload, tuple(zip(alike, found, strict=False)), needed)
@@ -192,8 +223,7 @@ def _grow(
     equivalence = class_of(view, waiting[0], verdict_cache)
     if isinstance(equivalence, PlacementReport):
         return StayPending(equivalence)
-    key = verdict_cache.key(waiting[0])
-    alike = [it for it in waiting if verdict_cache.key(it) == key]
+    alike = _alike(waiting, verdict_cache)
     allowed, over = quota_room(view, equivalence.work, len(alike))
     if over is not None:
         return StayPending(over)
@@ -267,6 +297,9 @@ def _over_quota(
     if over is None:
         return _waiting_report(f"{says}, and the quota has room for {allowed}")
     base = over_quota(over, work.namespace)
+    if awaits_lenders(base):
+        # How many have to fit at once: what lenders claim is counted by it.
+        base = msgspec.structs.replace(base, reasons=dict.fromkeys(base.reasons, needed))
     message = f"{says}, and the quota has room for {allowed} now: {base.message}"
     return msgspec.structs.replace(base, message=message)
 
@@ -302,6 +335,9 @@ def _no_room(search: GangSearch, name: str, gang: Gang, needed: int) -> Placemen
             nearest,
             smallest_change=f"{lower}nodes for {needed - ever} more members{where}",
         )
+    if not base:
+        # It has looked at the nodes, which `was_in_vain` asks later.
+        reasons = {GANG_WAITS: 1, Reason.NODE_FULL.value: 1}
     return PlacementReport(
         reasons,
         f"{says}; {now} fit now",

@@ -16,6 +16,7 @@ from holdfast.observe.feature_columns import NONE
 from holdfast.observe.node_columns import Bools, Ints
 from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
 from holdfast.propose.fleet_snapshot import FleetSnapshot
+from holdfast.propose.preemption.victim_search import may_preempt
 
 _Rows = npt.NDArray[np.intp]
 
@@ -88,6 +89,20 @@ def empty_room_by_row(view: FleetSnapshot, equivalence: EquivalenceClass) -> Int
     # By position of the filter; feasible rows and rows without a node have position -1.
     could = passes[verdicts.places[code]] | (code == 0)
     return _counted(equivalence, columns.total[:, columns.all], could)
+
+
+def returned_room_by_row(view: FleetSnapshot, equivalence: EquivalenceClass) -> Ints:
+    """How many such replicas each node could take if all that the tenant's cohort has borrowed
+    were given back, and for work that preempts also what it may stop.
+    """
+    columns, work, usage = view.columns, equivalence.work, view.quota_usage
+    evictables = view.fleet.evictables
+    borrowers = usage.borrowers(work.namespace) if usage is not None else []
+    amounts = columns.free[:, columns.all] + evictables.held_by(borrowers)[:, columns.all]
+    if may_preempt(view, equivalence):
+        for sums in evictables.below(work.replica.spec.priority):
+            amounts += sums[:, columns.all]
+    return _counted(equivalence, amounts, equivalence.verdicts.takes_work(columns))
 
 
 def _counted(equivalence: EquivalenceClass, amounts: Ints, is_open: Bools) -> Ints:

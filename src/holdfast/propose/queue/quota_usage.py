@@ -20,7 +20,6 @@ import msgspec
 
 from holdfast.model.allowance import (
     above_nominal,
-    awaits_cohort,
     ceiling,
     lending_refusal,
     quota_refusal,
@@ -34,13 +33,11 @@ from holdfast.model.ledger import (
     QuotaLedger,
     TenantLimits,
     TenantUse,
-    add,
     limits_of,
-    subtract,
 )
+from holdfast.model.lenders import LenderClaims
 from holdfast.model.lifecycle import CHARGED, Cause
 from holdfast.model.meta import Object
-from holdfast.model.placement.fit import demand_of
 from holdfast.model.quantity import render
 from holdfast.model.refusal import Refusal
 from holdfast.propose.queue.fair_shares import FairShares
@@ -72,9 +69,8 @@ class QuotaUsage:
         self._limits: dict[str, TenantLimits] = {}
         self._cohorts: dict[str, str] = {}
         self._members: dict[str, dict[str, None]] = {}
-        # What tenants wait for because their cohort is exhausted, by replica and in all.
-        self._claims: dict[str, tuple[str, Amounts]] = {}
-        self._claimed: dict[str, dict[str, int]] = {}
+        # What tenants wait for because their cohort is exhausted.
+        self._claims = LenderClaims()
         self._quota_usage: dict[str, QuotaCharge] = {}
         self._used: dict[tuple[str, CapacityClass], dict[str, int]] = {}
         # The same again, by tenant and priority class.
@@ -87,8 +83,7 @@ class QuotaUsage:
         made = QuotaUsage()
         made._limits, made._cohorts = dict(self._limits), dict(self._cohorts)
         made._members = {cohort: dict(members) for cohort, members in self._members.items()}
-        made._claims = dict(self._claims)
-        made._claimed = {tenant: dict(claimed) for tenant, claimed in self._claimed.items()}
+        made._claims = self._claims.copy()
         made._quota_usage = dict(self._quota_usage)
         made._leaving = {tenant: dict(of) for tenant, of in self._leaving.items()}
         made._used = {whose: dict(used) for whose, used in self._used.items()}
@@ -124,8 +119,7 @@ class QuotaUsage:
             self._quota_usage.clear()
             self._used.clear()
             self._spent.clear()
-            self._claims.clear()
-            self._claimed.clear()
+            self._claims = LenderClaims()
             self._leaving.clear()
         return self.is_counting and not was_counting
 
@@ -135,7 +129,9 @@ class QuotaUsage:
             self.notice(None, each)
 
     def notice(self, before: Any, after: Any) -> bool:
-        """Apply a change of a replica or reservation. Returns whether its charge became less."""
+        """Apply a change of a replica or reservation. Returns whether others may have more room:
+        its charge became less, or what it claimed as a lender may be lent again.
+        """
         if not self.is_counting:
             return False
         if isinstance(after, Reservation) or isinstance(before, Reservation):
@@ -145,13 +141,12 @@ class QuotaUsage:
             return any(lessened)
         uid = (after if after is not None else before).metadata.uid
         found = _of_replica(after) if isinstance(after, Replica) else None
-        if uid in self._claims or (isinstance(after, Replica) and awaits_cohort(after)):
-            self._claim(uid, _claim_of(after) if isinstance(after, Replica) else None)
+        is_waived = self._claims.put(uid, after if isinstance(after, Replica) else None)
         mine = self._quota_usage.get(uid)
         if found is None and mine is not None and mine.is_assumed:
             # The cache may be behind; the owner of the assumption ends it.
-            return False
-        return self._put(uid, found)
+            return is_waived
+        return self._put(uid, found) or is_waived
 
     def assume(
         self, uid: str, tenant: str, of: CapacityClass, amounts: Amounts, budget: str
@@ -184,19 +179,6 @@ class QuotaUsage:
                 self._add(due, 1, is_new=old is None)
         return old is not None and not is_same
 
-    def _claim(self, uid: str, claim: tuple[str, Amounts] | None) -> None:
-        was = self._claims.get(uid)
-        if was == claim:
-            return
-        if was is not None:
-            tenant, amounts = self._claims.pop(uid)
-            self._claimed[tenant] = subtract(self._claimed[tenant], amounts)
-            if not self._claimed[tenant]:
-                del self._claimed[tenant]
-        if claim is not None:
-            tenant, amounts = self._claims[uid] = claim
-            self._claimed[tenant] = add(self._claimed.get(tenant, {}), amounts)
-
     def _add(self, due: QuotaCharge, sign: int, *, is_new: bool = False) -> None:
         if self._shares is not None:
             self._shares.charge(due.tenant, due.amounts, sign, due.since if is_new else None)
@@ -219,7 +201,7 @@ class QuotaUsage:
         if tenant not in self._limits:
             return most, None
         ledger = self.ledger(tenant)
-        claims = {it: self._claimed[it] for it in ledger.limits if it in self._claimed}
+        claims = self._claims.inside_nominal(ledger)
 
         def refusal(times: int) -> Refusal | None:
             asked = {resource: times * units for resource, units in amounts.items()}
@@ -316,13 +298,6 @@ def _of_replica(replica: Replica) -> QuotaCharge | None:
         since=binding.at,
         is_leaving=replica.status.cause is Cause.PREEMPTION,
     )
-
-
-def _claim_of(replica: Replica) -> tuple[str, Amounts] | None:
-    """The tenant and the amounts of a replica that only its exhausted cohort keeps waiting."""
-    if not awaits_cohort(replica):
-        return None
-    return replica.metadata.namespace, demand_of(replica.spec.template).amounts
 
 
 def _of_reservation(reservation: Any) -> dict[str, QuotaCharge]:

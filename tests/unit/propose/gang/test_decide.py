@@ -18,7 +18,7 @@ from holdfast.model.kinds.reservation import (
     ReservationSpec,
     ReservationStatus,
 )
-from holdfast.model.kinds.template import DeviceRequest
+from holdfast.model.kinds.template import DeviceRequest, RestartPolicy
 from holdfast.model.kinds.tenant import Quota, QuotaSpec, Tenant
 from holdfast.model.kinds.workload import Gang, Workload, WorkloadSpec
 from holdfast.model.lifecycle import State
@@ -185,6 +185,19 @@ def test_a_gang_is_beyond_the_quota_as_a_whole() -> None:
     assert "the quota of tenant acme allows 5" in report.message
     assert report.smallest_change.startswith("spec.gang.minAvailable at most 5, or 1 more cpu")
     assert len(placed(asked(ring(Gang(min_available=5)), node("a", cpu="64"), quotas=[quota]))) == 5
+
+
+def test_the_successor_of_a_lost_member_starts_with_the_others() -> None:
+    """It is weighed by another intent, and needs the same. [G5]"""
+    members = [
+        member(number, template(cpu="1", restart=RestartPolicy.ALWAYS)) for number in range(4)
+    ]
+    again = msgspec.structs.replace(members[3].spec, incarnation=1)
+    members[3] = msgspec.structs.replace(members[3], spec=again)
+    workload = ring(Gang(min_available=4), 4, template=members[0].spec.template)
+    seen = view(node("a"), members=members, workloads=[workload])
+    for first in members:
+        assert len(placed(decide(seen, first))) == 4
 
 
 def test_members_that_are_not_created_yet_are_counted() -> None:

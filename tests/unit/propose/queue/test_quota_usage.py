@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from holdfast.model.kinds.replica import Pending, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota, QuotaSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
@@ -68,6 +69,31 @@ def test_tenants_of_one_cohort_share_what_they_have() -> None:
     assert quota_usage.room("acme", HARD, {"cpu": 1_000}, "default", 9) == (4, None)
     quota_usage.assume("u", "other", HARD, {"cpu": 3_000}, "default")
     assert quota_usage.room("acme", HARD, {"cpu": 1_000}, "default", 9) == (1, None)
+
+
+def lender(cpu: str, why: str = "CohortExhausted") -> Replica:
+    """A replica of a lender that waits."""
+    spec = ReplicaSpec("web", "w", template(cpu=cpu))
+    meta = ObjectMeta(name="web-0-0", namespace="bob", uid="bob-0")
+    return Replica(meta, spec=spec, status=ReplicaStatus(pending=Pending(reasons={why: 1})))
+
+
+def test_only_what_a_lender_may_have_without_borrowing_is_kept_for_it() -> None:
+    """Bob uses 2 of 3 and waits for 2 more, which he would have to borrow. [G1, V2]"""
+    usage = QuotaUsage()
+    for tenant, cpus in (("ada", "4"), ("bob", "3")):
+        spec = QuotaSpec(cohort="c", hard={"cpu": cpus}, borrowing={"cpu": "9"})
+        usage.limit(tenant, msgspec.structs.replace(quota(tenant), spec=spec))
+    usage.assume("a", "ada", HARD, {"cpu": 4_000}, "default")
+    usage.assume("b", "bob", HARD, {"cpu": 2_000}, "default")
+    usage.notice(None, lender("2"))
+    assert usage.room("ada", HARD, {"cpu": 500}, "default", 1) == (1, None)
+    usage.notice(lender("2"), lender("1"))
+    _, refused = usage.room("ada", HARD, {"cpu": 500}, "default", 1)
+    assert refused is not None
+    assert refused.reason is Reason.CLAIMED_BY_LENDERS
+    assert usage.notice(lender("1"), lender("1", "NodeFull")), "others may have it now"
+    assert usage.room("ada", HARD, {"cpu": 500}, "default", 1) == (1, None)
 
 
 def budgeted(**classes: dict[str, str]) -> Rig:
