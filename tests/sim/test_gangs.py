@@ -16,7 +16,7 @@ from tests.sim.findings import bug_params, check_bug_is_found, everything_happen
 from tests.sim.placing.gang_bugs import CONTENDED, GANGS, LARGE, MUTANTS, RECORDED
 
 together = pytest.mark.xdist_group("gang-worlds")
-SEEDS = scaled((8,), tuple(range(20)))
+SEEDS = scaled((2, 3, 8), tuple(range(20)))
 # Of the first seeds these have all that is looked for.
 CONTENDED_SEEDS = scaled((3, 12), tuple(range(40)))
 DEMANDED = (

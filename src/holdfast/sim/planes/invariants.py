@@ -98,6 +98,15 @@ def quiet(plane: SimulatedPlane) -> None:
     plane.world.check(QuietStore(plane.store_copy))
 
 
+def quiet_after(after_ms: int) -> Trait:
+    """The same from so long after the last fault."""
+
+    def check(plane: SimulatedPlane) -> None:
+        plane.world.check(QuietStore(plane.store_copy, after_ms))
+
+    return check
+
+
 def starves_nothing(plane: SimulatedPlane) -> None:
     """No replica is overtaken again and again."""
     plane.world.check(NoStarvation(plane.store_copy))

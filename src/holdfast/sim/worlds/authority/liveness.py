@@ -143,12 +143,12 @@ class QuietStore(Checker):
 
     invariants = ("V4",)
 
-    def __init__(self, store_copy: StoreCopy) -> None:
-        self._store_copy = store_copy
+    def __init__(self, store_copy: StoreCopy, after_ms: int = QUIET_MS) -> None:
+        self._store_copy, self._after_ms = store_copy, after_ms
         self._demanded = False
 
     def on_calm(self, world: World) -> None:
-        world.post(world.now_us + QUIET_MS * 1000, self._begin, world, None)
+        world.post(world.now_us + self._after_ms * 1000, self._begin, world, None)
 
     def _begin(self, _number: int, _world: World, _: None) -> None:
         """Demands silence unless a reservation is active: a clock that was minutes ahead may have

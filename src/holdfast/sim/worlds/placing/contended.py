@@ -16,6 +16,7 @@ from typing import Any
 from holdfast.model.kinds.region import Region, RegionSpec
 from holdfast.model.kinds.tenant import (
     CapacityClass,
+    Lending,
     PriorityClass,
     PriorityClassSpec,
     Quota,
@@ -39,6 +40,7 @@ from holdfast.sim.worlds.placing.preemption_checks import (
 from holdfast.sim.worlds.placing.scenario import (
     FAULTS_MS,
     HAZARDS,
+    LENT_QUIET_MS,
     SETTLE_MS,
     WELL_WITHIN_MS,
     competing,
@@ -53,6 +55,8 @@ CLASSES = (
     ("batch", 10, CapacityClass.RECLAIMABLE, False),
     ("spot", -10, CapacityClass.RECLAIMABLE, False),
 )
+# The world comes to rest in two minutes, and a reclaim may follow from another.
+LENDING = Lending(notice_seconds=10)
 NAMES = ("urgent", "urgent", "high", "high", "batch", "spot", "spot", "", "")
 
 
@@ -63,6 +67,7 @@ def objects() -> tuple[Object, ...]:
         hard={"cpu": "6"},
         reclaimable={"cpu": "40"},
         borrowing={"cpu": "12"},
+        lending=LENDING,
     )
     return (
         Region(ObjectMeta(name="eu"), spec=RegionSpec(jurisdictions=("eu",))),
@@ -78,6 +83,8 @@ def objects() -> tuple[Object, ...]:
         *(Quota(ObjectMeta(name="default", namespace=t), spec=cohort) for t in TENANTS),
     )
 
+
+LENT_QUIET = invariants.quiet_after(LENT_QUIET_MS)
 
 LAWS: tuple[Trait, ...] = (
     invariants.checked(lambda plane: ReservationClaims(plane.store_copy)),
@@ -144,7 +151,7 @@ def _workload(rng: Random, number: int, of: str) -> dict[str, Any]:
 
 CONTENDED = Scenario(
     name="holdfast.sim.worlds.placing.contended:CONTENDED",
-    build=placing(NODES, competing(), *LAWS, objects=objects()),
+    build=placing(NODES, competing(), *LAWS, objects=objects(), quiet=LENT_QUIET),
     hazards=HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,

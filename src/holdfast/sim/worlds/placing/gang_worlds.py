@@ -14,8 +14,11 @@ from random import Random
 
 import msgspec
 
+from holdfast.model.kinds.tenant import Quota
+from holdfast.model.meta import Object
 from holdfast.sim.check import Settles
 from holdfast.sim.plan import Act
+from holdfast.sim.planes.initial_objects import defaults
 from holdfast.sim.planes.simulated_plane import SimulatedPlane
 from holdfast.sim.randomness import pick
 from holdfast.sim.worlds.authority.liveness import PlaceableReplicas
@@ -32,6 +35,7 @@ from holdfast.sim.worlds.placing.scenario import (
 
 NODES = 8
 PLACED_WITHIN_MS = 20_000
+LENT_QUIET = contended.LENT_QUIET
 
 
 def whole_gangs(plane: SimulatedPlane) -> None:
@@ -56,17 +60,34 @@ def gang_script(rng: Random) -> Sequence[Act]:
     return acts
 
 
+def objects() -> tuple[Object, ...]:
+    """Those of the placing world, with a shorter notice before what was lent is taken back."""
+    found = []
+    for it in defaults(cpu=str(NODES)):
+        if isinstance(it, Quota):
+            spec = msgspec.structs.replace(it.spec, lending=contended.LENDING)
+            it = msgspec.structs.replace(it, spec=spec)
+        found.append(it)
+    return tuple(found)
+
+
 GANGS = msgspec.structs.replace(
     SCENARIO,
     name="holdfast.sim.worlds.placing.gang_worlds:GANGS",
-    build=placing(NODES, competing(), whole_gangs),
+    build=placing(NODES, competing(), whole_gangs, objects=objects(), quiet=LENT_QUIET),
     script=gang_script,
 )
 
 LARGE_GANGS = msgspec.structs.replace(
     GANGS,
     name="holdfast.sim.worlds.placing.gang_worlds:LARGE_GANGS",
-    build=placing(NODES, competing(gang_together_max=2), whole_gangs),
+    build=placing(
+        NODES,
+        competing(gang_together_max=2),
+        whole_gangs,
+        objects=objects(),
+        quiet=LENT_QUIET,
+    ),
 )
 
 
@@ -109,6 +130,7 @@ CONTENDED_GANGS = msgspec.structs.replace(
         whole_gangs,
         contending_gangs,
         objects=contended.objects(),
+        quiet=LENT_QUIET,
     ),
     script=contended_script,
 )

@@ -6,6 +6,7 @@ its mistakes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.model import keys
@@ -13,7 +14,7 @@ from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Intent, Reservation
 from holdfast.model.kinds.tenant import PriorityClass, Quota
-from holdfast.model.ledger import NodeLedger, TenantUse
+from holdfast.model.ledger import Amounts, DisruptionLedger, NodeLedger, TenantUse
 from holdfast.model.lifecycle import TAKES_BACK, Cause, State
 from holdfast.model.placement.fit import demand_of
 from holdfast.sim.check import Checker, Commit
@@ -40,14 +41,16 @@ class PreemptedWork(Checker):
         self._stopped: set[str] = set()
         # When work of one workload was last stopped for another, by both uids.
         self._pairs: dict[tuple[str, str], int] = {}
-        self.victims = self.preemptions = self.reclaimed = 0
+        self.victims = self.preemptions = self.reclaimed = self.taken_back = 0
 
     def on_commit(self, world: World, commit: Commit) -> None:
-        victims = [
+        stopped = [
             (old, new)
             for _, old, new in self._store_copy.changed(REPLICAS)
-            if isinstance(new, Replica) and is_stopped_for_other_work(old, new)
+            if isinstance(new, Replica) and _is_stopped(old, new)
         ]
+        self.taken_back += sum(new.status.cause is Cause.RECLAIM for _, new in stopped)
+        victims = [it for it in stopped if it[1].status.cause is Cause.PREEMPTION]
         promises = [
             new
             for _, old, new in self._store_copy.changed(RESERVATIONS)
@@ -149,6 +152,7 @@ class PreemptedWork(Checker):
             and old.status.binding.capacity_class == "hard"
         )
         used = self._charged(victim.namespace, stopping=False) + sum(gone[-1:])
+        used += self._reserved(victim.namespace) + self._released(victim.namespace)
         self.reclaimed += 1
         return used > _cpus(theirs) and self._stays_inside(together, preemptor, mine)
 
@@ -160,7 +164,8 @@ class PreemptedWork(Checker):
         key = f"ledgers/quota/{quota.spec.cohort}"
         found = self._store_copy.versions(key)
         held = [it.used.get(preemptor.namespace, TenantUse()).hard.get("cpu", 0) for it in found]
-        after = self._charged(preemptor.namespace, stopping=True)
+        others = self._reserved(preemptor.namespace, besides=together)
+        after = self._charged(preemptor.namespace, stopping=True) + others
         least: int = min([*held, after])
         return least + need <= _cpus(quota)
 
@@ -170,15 +175,30 @@ class PreemptedWork(Checker):
 
     def _charged(self, tenant: str, *, stopping: bool) -> int:
         """The committed cpu that a tenant holds, without what was stopped for other work."""
-        total = 0
-        for it in self._store_copy.all(REPLICAS):
-            binding = it.status.binding
-            if binding is None or it.namespace != tenant or it.status.state is State.RELEASED:
-                continue
-            is_leaving = it.status.cause in TAKES_BACK
-            if binding.capacity_class == "hard" and (stopping or not is_leaving):
-                total += binding.charge.get("cpu", 0)
-        return total
+        return sum(
+            _committed(it, tenant, stopping=stopping) for it in self._store_copy.all(REPLICAS)
+        )
+
+    def _released(self, tenant: str) -> int:
+        """The committed cpu that a tenant has released in this commit, perhaps after a stop."""
+        return sum(
+            _committed(old, tenant, stopping=False)
+            for _, old, new in self._store_copy.changed(REPLICAS)
+            if isinstance(old, Replica)
+            and not (isinstance(new, Replica) and new.status.state is not State.RELEASED)
+        )
+
+    def _reserved(self, tenant: str, *, besides: Sequence[Reservation] = ()) -> int:
+        """The committed cpu that the open promises and reservations of a tenant are charged."""
+        uids = [it.metadata.uid for it in besides]
+        return sum(
+            claim.charge.get("cpu", 0)
+            for held in self._store_copy.all(RESERVATIONS)
+            if held.namespace == tenant and held.metadata.uid not in uids and held.spec.quota
+            if held.status.phase in ACTIVE and held.spec.capacity_class.value == "hard"
+            for claim in held.status.claims
+            if not claim.consumed
+        )
 
     # The other invariants ------------------------------------------------------------------------
 
@@ -230,11 +250,6 @@ class StuckPreemptors:
 
     def missing(self, _world: World) -> str | None:
         running = [it for it in self._store_copy.all(REPLICAS) if it.status.state in RUNS]
-        budgeted = {
-            it.metadata.uid
-            for it in self._store_copy.all("objects/workloads/")
-            if it.spec.disruption is not None
-        }
         for waits in self._store_copy.all(REPLICAS):
             pending = waits.status.pending
             if waits.status.state is not State.PENDING or pending is None:
@@ -248,14 +263,12 @@ class StuckPreemptors:
                 # Something else is in its way too.
                 continue
             for node in self._store_copy.all("objects/nodes/"):
-                room = self._room(node, waits, running, budgeted)
+                room = self._room(node, waits, running)
                 if room is not None:
                     return room
         return None
 
-    def _room(
-        self, node: Node, waits: Replica, running: list[Replica], budgeted: set[str]
-    ) -> str | None:
+    def _room(self, node: Node, waits: Replica, running: list[Replica]) -> str | None:
         ledger: NodeLedger | None = self._store_copy.now.get(keys.node_ledger(node.name))
         spec = node.spec
         is_open = node.status.phase is NodePhase.READY and not spec.cordoned and not spec.drain
@@ -264,17 +277,7 @@ class StuckPreemptors:
         template = waits.spec.template
         if template.devices or template.ports:
             return None
-        gone = [
-            binding.charge
-            for it in running
-            if (binding := it.status.binding) is not None
-            and binding.node == node.name
-            and binding.capacity_class == "reclaimable"
-            and it.spec.priority < waits.spec.priority
-            and it.spec.workload_uid not in budgeted
-            and not it.spec.gang
-            and it.metadata.deletion_timestamp is None
-        ]
+        gone = self._stoppable(node, waits, running)
         for resource, units in demand_of(template).amounts.items():
             free = ledger.free(resource) + sum(charge.get(resource, 0) for charge in gone)
             if units > free:
@@ -282,6 +285,32 @@ class StuckPreemptors:
         if gate_forbids(node, waits):
             return None
         return f"{waits.name} waits, and reclaimable work on {node.name} could make room for it"
+
+    def _stoppable(self, node: Node, waits: Replica, running: list[Replica]) -> list[Amounts]:
+        """What less valuable work holds on a node, of each workload within its budget."""
+        workloads: dict[str, list[Amounts]] = {}
+        for it in running:
+            binding = it.status.binding
+            if binding is None or binding.node != node.name:
+                continue
+            is_less = it.spec.priority < waits.spec.priority
+            is_left = it.metadata.deletion_timestamp is None
+            if binding.capacity_class != "reclaimable" or not (is_less and is_left):
+                continue
+            if it.spec.gang:
+                # Of a gang it depends on the others.
+                continue
+            key = f"ledgers/disruption/{it.namespace}/{it.spec.workload}"
+            workloads.setdefault(key, []).append(binding.charge)
+        found: list[Amounts] = []
+        for key, charges in workloads.items():
+            budget: DisruptionLedger | None = self._store_copy.now.get(key)
+            most = len(charges)
+            if budget is not None and budget.allowed is not None:
+                wanted = budget.replicas if budget.desired is None else budget.desired
+                most = max(0, budget.allowed - max(0, wanted - budget.healthy))
+            found += sorted(charges, key=lambda it: it.get("cpu", 0))[-most:] if most else []
+        return found
 
 
 class HeldPromises:
@@ -335,10 +364,28 @@ def gate_forbids(node: Node, replica: Replica) -> bool:
     return node.status.isolation is not None and node.status.isolation.value == "none"
 
 
+def _committed(replica: Replica, tenant: str, *, stopping: bool) -> int:
+    """The committed cpu of a replica of this tenant; `stopping` includes what makes way."""
+    binding = replica.status.binding
+    if binding is None or replica.namespace != tenant or replica.status.state is State.RELEASED:
+        return 0
+    is_leaving = replica.status.cause in TAKES_BACK
+    is_counted = binding.capacity_class == "hard" and (stopping or not is_leaving)
+    return binding.charge.get("cpu", 0) if is_counted else 0
+
+
+def _is_stopped(old: Any, new: Replica) -> bool:
+    """Whether it is stopped, or again while it is stopping."""
+    if not isinstance(old, Replica) or new.status.state is not State.STOPPING:
+        return False
+    was_stopping = old.status.state is State.STOPPING
+    is_again = was_stopping and old.status.transition_number != new.status.transition_number
+    return old.status.state in RUNS or is_again
+
+
 def is_stopped_for_other_work(old: Any, new: Replica) -> bool:
     """Whether this change of a replica is its stop for other work."""
-    was = isinstance(old, Replica) and old.status.state in RUNS
-    return was and new.status.state is State.STOPPING and new.status.cause is Cause.PREEMPTION
+    return _is_stopped(old, new) and new.status.cause is Cause.PREEMPTION
 
 
 def is_new_promise(old: Any, new: Any) -> bool:
