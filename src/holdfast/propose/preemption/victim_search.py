@@ -268,13 +268,9 @@ class VictimSearch:
         """
         is_borrower = it.of is CapacityClass.HARD and it.tenant in self._borrowers
         victim = it.contender(self._preemptor.cohort if is_borrower else "")
-        refusal = turn_refusal(self._displaced, it.workload_uid, self._ago_ms) or eviction_refusal(
+        return turn_refusal(self._displaced, it.workload_uid, self._ago_ms) or eviction_refusal(
             self._preemptor, victim, self._ledger
         )
-        ledger = self._view.fleet.budgets.get(it.workload_uid)
-        if refusal is not None or ledger is None:
-            return refusal
-        return budget_refusal(ledger, is_ready=it.loss.is_ready)
 
     def _weighed(self, it: Evictable) -> Evictable:
         """The candidate with what is known of its workload's budget."""
