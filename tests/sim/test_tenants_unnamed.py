@@ -20,10 +20,10 @@ from holdfast.model.encoding import wire
 from holdfast.model.machine import ArchiveRecord
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.plan import Act
+from holdfast.sim.planes.shared_names import TENANTS
 from holdfast.sim.run import attempt
 from holdfast.sim.world import World
 from holdfast.sim.worlds.all_controllers.scenario import SCENARIO, script
-from holdfast.sim.worlds.authority.people import TENANTS
 from tests.sim.findings import everything_happened
 
 SEEDS = range(2)

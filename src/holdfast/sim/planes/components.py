@@ -17,14 +17,13 @@ from holdfast.model.requests import Create
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Cell, Factory, Seat, SimulatedMachine
 from holdfast.sim.planes.initial_objects import apply_requests
+from holdfast.sim.planes.shared_names import ADMIN
 from holdfast.sim.planes.simulated_plane import ServerFactory, SimulatedPlane, Trait
 from holdfast.sim.scenarios.scheduler_taps import Stall, tap_scheduler
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.rogues import ADMIN
 from holdfast.sim.worlds.authority.witness import FOLLOWER, WatchFollower
 from holdfast.sim.worlds.end_to_end.component_taps import tap_component
 from holdfast.sim.worlds.end_to_end.node_health_taps import HeartbeatFilter
-from holdfast.sim.worlds.end_to_end.people import RestingOperator
 from holdfast.sim.worlds.end_to_end.process_table import Processes
 from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.sim.worlds.placing.node_fleet import HollowNode
@@ -225,9 +224,9 @@ def person(cell: str, make: Scripted, identity: str | Identity = ADMIN) -> Trait
     return lambda plane: _add_reader(plane, cell, lambda seat: make(seat, name), identity)
 
 
-def operator(make: Scripted | None = None) -> Trait:
+def operator(make: Scripted) -> Trait:
     """The operator, who does what the script of the world says."""
-    return person(OPERATOR, make or RestingOperator)
+    return person(OPERATOR, make)
 
 
 def follower(prefix: str) -> Trait:

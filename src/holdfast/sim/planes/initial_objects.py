@@ -14,8 +14,7 @@ from holdfast.model.machine import Answer, Answered, Asked, Txn
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.requests import Accepted
 from holdfast.model.time import Instant
-from holdfast.sim.worlds.authority.people import TENANTS
-from holdfast.sim.worlds.authority.rogues import ADMIN
+from holdfast.sim.planes.shared_names import ADMIN, TENANTS
 from holdfast.store.memory import Keyspace
 
 

@@ -17,7 +17,7 @@ from holdfast.model.requests import Accepted, Bind
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
 from holdfast.sim.cell import Factory, Seat, SimulatedMachine
-from holdfast.sim.worlds.authority.scripted_clients import StateFact
+from holdfast.sim.planes.facts import StateFact
 
 
 class RequestSent(msgspec.Struct, frozen=True):

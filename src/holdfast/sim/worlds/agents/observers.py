@@ -15,10 +15,10 @@ from holdfast.model.read_requests import Get
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Factory, Seat, SimulatedMachine
 from holdfast.sim.check import Checker
+from holdfast.sim.planes.facts import StateFact
 from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.process_table import FULL, STALLED, SecretExposed
 from holdfast.sim.worlds.agents.secrets import contains_secret
-from holdfast.sim.worlds.authority.scripted_clients import StateFact
 
 _LASTING = (Ask, Persist, ArchiveRecord)
 

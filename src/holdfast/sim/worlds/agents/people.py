@@ -22,10 +22,10 @@ from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import Create, Update
 from holdfast.sim.plan import Act
+from holdfast.sim.planes.shared_names import TENANTS
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.worlds.agents.behaviours import PROBES, BehaviourKind
 from holdfast.sim.worlds.agents.secrets import ENV, FILES, NAME, secret
-from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.authority.scripted_clients import ObjectSnapshot
 from holdfast.sim.worlds.end_to_end.people import RestingOperator
 

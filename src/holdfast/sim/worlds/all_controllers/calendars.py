@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast.sim.plan import CALENDAR_STEPS_MS, SELDOM_LATE, Act, Hazard
+from holdfast.sim.planes.shared_names import TENANTS
 from holdfast.sim.randomness import between
 from holdfast.sim.worlds.all_controllers.scenario import (
     CRON_RESTS,
@@ -23,7 +24,6 @@ from holdfast.sim.worlds.all_controllers.scenario import (
     LONG_MS,
     SCENARIO,
 )
-from holdfast.sim.worlds.authority.people import TENANTS
 
 FAULTS_MS = 180_000
 # Longer than a calendar stays wrong.

@@ -15,9 +15,9 @@ from random import Random
 import msgspec
 
 from holdfast.sim.plan import SELDOM_LATE, Act, Hazard, calendar_steps
+from holdfast.sim.planes.shared_names import TENANTS
 from holdfast.sim.randomness import between
 from holdfast.sim.worlds.all_controllers.scenario import SCENARIO
-from holdfast.sim.worlds.authority.people import TENANTS
 
 FAULTS_MS = 180_000
 CHANGES = 14

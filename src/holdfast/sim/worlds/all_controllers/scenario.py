@@ -33,6 +33,7 @@ from holdfast.sim.planes.components import (
     store,
 )
 from holdfast.sim.planes.initial_objects import defaults
+from holdfast.sim.planes.shared_names import TENANTS
 from holdfast.sim.planes.simulated_plane import TWO_SERVERS, SimulatedPlane, Trait, world_of
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
@@ -53,7 +54,6 @@ from holdfast.sim.worlds.all_controllers.invariants import (
 from holdfast.sim.worlds.all_controllers.people import FATAL, AllControllersOperator
 from holdfast.sim.worlds.all_controllers.process_table import FinishingProcesses
 from holdfast.sim.worlds.authority.invariants import same, steps_of
-from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.end_to_end.census import MISSED, EndToEndCensus
 
 # What must happen over the seeds of the default run.

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from holdfast.commit.authority import GroupLimits
 from holdfast.commit.context import PlaneSettings
 from holdfast.commit.server import AuthorityServer
@@ -20,24 +18,15 @@ from holdfast.model.time import Instant
 from holdfast.model.transaction import CompareFailed, Forgotten, NotApplied, TokenApplied
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.facts import AcknowledgedRequest, ServerOutcome, StateFact
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.invariants import same, steps_of
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
-from holdfast.sim.worlds.authority.scripted_clients import AcknowledgedRequest, StateFact
 
 # Short enough that the garbage controller has operations to remove within a run.
 SETTINGS = PlaneSettings(operations_kept_ms=60_000)
 # Small enough that queues are longer than a group.
 LIMITS = GroupLimits(requests_max=12, compares_max=120)
-
-
-class ServerOutcome(msgspec.Struct, frozen=True):
-    """A fact: this happened in a server."""
-
-    what: str
-
-    def __repr__(self) -> str:
-        return self.what
 
 
 class CountedServer(AuthorityServer):

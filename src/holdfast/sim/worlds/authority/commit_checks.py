@@ -27,14 +27,18 @@ from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Actor, State
 from holdfast.model.meta import Operation
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.shared_names import LIFE
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.census import SETTINGS
 from holdfast.sim.worlds.authority.invariants import same, steps_of
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy, accepted_in
-from holdfast.sim.worlds.authority.scripted_agents import LIFE, count_of
 
 _FENCED = (NodePhase.FENCED, NodePhase.LOST)
 _OUT = (NodePhase.UNKNOWN, *_FENCED)
+
+
+def _registration_of(node: Node) -> tuple[int, ...]:
+    """The registration that a node shows: the life of its agent, and its number in that life."""
+    return tuple(int(part) for part in node.status.agent_version.split(".") if part)
 
 
 class NodeMarks(Checker):
@@ -131,7 +135,7 @@ class FreshEvidence(Checker):
         for key, old, new in self._store_copy.changed(_NODES):
             if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
                 self._check_node(old, new, self._written.get(key, 0))
-                if count_of(new) < count_of(old):
+                if _registration_of(new) < _registration_of(old):
                     step = f"{old.status.agent_version} to {new.status.agent_version}"
                     self.violated("STALE", f"the facts of {new.name} went back from {step}")
             self._written[key] = commit.revision
@@ -178,7 +182,7 @@ class ReservationClaims(Checker):
         owned = [held for held in found if held.spec.owner.uid in mine]
         if not owned:
             self.violated("C6.8", f"{replica.name} was bound from {name}, which it does not own")
-        early = timedelta(milliseconds=SETTINGS.skew_ms)
+        early = timedelta(milliseconds=PlaneSettings().skew_ms)
         at = binding.at
         if at is not None and all(at > held.spec.deadline - early for held in owned):
             self.violated("INV12", f"{replica.name} was bound from {name} after its deadline")

@@ -21,10 +21,10 @@ from holdfast.model.requests import Accepted, Create, Patch, PatchType, Propagat
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Act
+from holdfast.sim.planes.shared_names import TENANTS
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.worlds.authority.scripted_clients import REST, ObjectSnapshot, ScriptedClient
 
-TENANTS = ("ada", "bob")
 NODES = 5
 FAULTS_MS = 180_000
 # The clients that would otherwise never stop.

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.server import SCOPE
-from holdfast.model.access.identity import ADMINS, Identity
+from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
@@ -42,23 +42,9 @@ from holdfast.model.requests import (
     Update,
 )
 from holdfast.model.time import Instant, timestamp
-from holdfast.sim.worlds.authority.scripted_clients import (
-    ObjectSnapshot,
-    ScriptedClient,
-    StateFact,
-    target,
-)
-
-# Every operation id of a rogue contains this.
-MISCHIEF = "/mischief/"
-ADMIN = Identity(name="operator", groups=(ADMINS,))
-
-
-class Trespass(msgspec.Struct, frozen=True):
-    """A fact that must never be stated: a server accepted a request of a rogue."""
-
-    who: str
-    request: Any
+from holdfast.sim.planes.facts import StateFact, Trespass
+from holdfast.sim.planes.shared_names import ADMIN, MISCHIEF
+from holdfast.sim.worlds.authority.scripted_clients import ObjectSnapshot, ScriptedClient, target
 
 
 class Rogue(ScriptedClient):

@@ -16,6 +16,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import Accepted, Move, RegisterNode, ReportStage
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
+from holdfast.sim.planes.shared_names import LIFE
 from holdfast.sim.worlds.authority.scripted_clients import (
     ObjectSnapshot,
     ScriptedClient,
@@ -26,15 +27,8 @@ from holdfast.sim.worlds.authority.scripted_clients import (
 ENDS_ONE_IN = 40
 # One registration in this many comes from a machine that has lost its devices for now.
 BROKEN_ONE_IN = 8
-# The prefix of an agent's evidence; the number of its incarnation follows.
-LIFE = "life "
 # Starts and stops take several rounds, so that a node may fall silent during one.
 STARTS_ONE_IN, STOPS_ONE_IN = 2, 5
-
-
-def count_of(node: Node) -> tuple[int, ...]:
-    """The registration that a node shows: the life of its agent, and its number in that life."""
-    return tuple(int(part) for part in node.status.agent_version.split(".") if part)
 
 
 class ScriptedAgent(ScriptedClient):

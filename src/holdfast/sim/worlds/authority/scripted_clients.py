@@ -39,6 +39,8 @@ from holdfast.model.time import Instant
 from holdfast.model.transaction import Record
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Prompted
+from holdfast.sim.planes.facts import AcknowledgedRequest, DeniedRequest, StateFact
+from holdfast.sim.planes.shared_names import CLIENT_SERVERS
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 
@@ -82,7 +84,6 @@ class ObjectSnapshot:
         return found.get(keys.object_key(kind_of_struct(struct), namespace, name))
 
 
-SERVERS = "api"
 # With the short timeout a client never learns the fate of a transaction whose answer was lost.
 IMPATIENT_MS, PATIENT_MS = 3_000, 20_000
 # Requests of one client in flight at once.
@@ -95,40 +96,6 @@ RELEASE_ONE_IN = 60
 REST = {"do": "rest"}
 FIRST_LIFE = 1
 TERMED = (Create, Update, Patch, Remove, ReportStage, ReportPending)
-
-
-class AcknowledgedRequest(msgspec.Struct, frozen=True):
-    """A fact: a server accepted this request."""
-
-    who: str
-    request: Any
-    answer: Accepted
-
-    def __repr__(self) -> str:
-        # Whole objects would make the trace unreadable.
-        what, answer = type(self.request).__name__, self.answer
-        return f"{self.who}: {what} at {answer.revision}{' again' if answer.replayed else ''}"
-
-
-class DeniedRequest(msgspec.Struct, frozen=True):
-    """A fact: a server refused this request, or reported that it did not happen.
-
-    `once` means that the request was sent only once, so no other copy of it can have taken effect.
-    """
-
-    who: str
-    request: Any
-    answer: Refusal | Unavailable
-    once: bool
-
-    def __repr__(self) -> str:
-        return f"{self.who}: {type(self.request).__name__} denied"
-
-
-class StateFact(msgspec.Struct, frozen=True):
-    """An effect of simulated machines only: state a fact."""
-
-    fact: Any
 
 
 def target(replica: Replica) -> Target:
@@ -248,7 +215,7 @@ class ScriptedClient:
             if operation:
                 self._sent[operation] = self._sent.get(operation, 0) + 1
             timeout_ms = PATIENT_MS if self.chance(2) else IMPATIENT_MS
-            effects.append(Ask(call, SERVERS, request, timeout_ms))
+            effects.append(Ask(call, CLIENT_SERVERS, request, timeout_ms))
         return effects
 
     def _under_term(self, request: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.commit.context import PlaneSettings
 from holdfast.commit.ledgers.recount import recount
 from holdfast.model import keys
 from holdfast.model.encoding.resource_versions import object_revision
@@ -20,15 +21,10 @@ from holdfast.model.time import Instant
 from holdfast.model.transaction import Batch, Change, Page, Record
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.facts import AcknowledgedRequest, DeniedRequest, StateFact, Trespass
+from holdfast.sim.planes.shared_names import MISCHIEF
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.census import SETTINGS
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy, accepted_in
-from holdfast.sim.worlds.authority.rogues import MISCHIEF, Trespass
-from holdfast.sim.worlds.authority.scripted_clients import (
-    AcknowledgedRequest,
-    DeniedRequest,
-    StateFact,
-)
 
 FOLLOWER = "follower"
 REOPEN_MS = 1_000
@@ -150,7 +146,7 @@ class TruthfulRefusals(Checker):
         number, expected = (int(answer.details.get(part, 0)) for part in ("number", "expected"))
         if answer.reason is Reason.STALE_REPLICA and number < expected:
             self.violated("INV11", f"{operation} was refused on an older state than its own")
-        kept = len(replica.metadata.operations) < SETTINGS.operations_kept
+        kept = len(replica.metadata.operations) < PlaneSettings().operations_kept
         if kept and self._accepted.get(operation) == request:
             self.violated("INV3", f"{operation} was accepted, but refused when it was repeated")
 

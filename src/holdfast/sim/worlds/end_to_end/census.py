@@ -12,11 +12,10 @@ from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.lifecycle import State
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.facts import AcknowledgedRequest, ServerOutcome
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.census import ServerOutcome
 from holdfast.sim.worlds.authority.invariants import same, steps_of
 from holdfast.sim.worlds.authority.ledger_oracle import LEASES, StoreCopy
-from holdfast.sim.worlds.authority.scripted_clients import AcknowledgedRequest
 from holdfast.sim.worlds.end_to_end.component_taps import ComponentTap
 from holdfast.sim.worlds.end_to_end.process_table import Adopted, ProcessEnded, ProcessStarted
 

@@ -16,8 +16,7 @@ from holdfast.model.requests import Accepted, Bind, Create, Evict, JudgeNode, Mo
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
 from holdfast.sim.cell import Factory, Seat, SimulatedMachine
-from holdfast.sim.worlds.authority.census import ServerOutcome
-from holdfast.sim.worlds.authority.scripted_clients import AcknowledgedRequest, StateFact
+from holdfast.sim.planes.facts import AcknowledgedRequest, ServerOutcome, StateFact
 
 _WRITES = (Bind, Create, Evict, JudgeNode, Move)
 

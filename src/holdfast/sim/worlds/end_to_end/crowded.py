@@ -16,10 +16,10 @@ from random import Random
 from typing import Any
 
 from holdfast.sim.plan import SELDOM_LATE, Act, Hazard, calendar_steps
+from holdfast.sim.planes.shared_names import TENANTS
 from holdfast.sim.planes.simulated_plane import world_of
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
-from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.end_to_end.scenario import LAWS, WELL_WITHIN_MS, parts
 
 NODES = 3

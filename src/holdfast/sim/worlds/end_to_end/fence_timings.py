@@ -23,11 +23,11 @@ from holdfast.model.fence import FenceTiming
 from holdfast.sim.check import Checker
 from holdfast.sim.faults import MACHINE, FaultKind
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, calendar_steps
+from holdfast.sim.planes.shared_names import TENANTS
 from holdfast.sim.planes.simulated_plane import SimulatedPlane, world_of
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.end_to_end.scenario import (
     LAWS,
     SERVER_NAMES,

@@ -27,8 +27,8 @@ from holdfast.observe.cache import Cache
 from holdfast.sim.cell import Seat
 from holdfast.sim.faults import HOST, FaultKind, Heal
 from holdfast.sim.plan import Fault
+from holdfast.sim.planes.facts import StateFact
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.scripted_clients import StateFact
 
 _GRAVE = (NodeAction.MARK, NodeAction.FENCE)
 

@@ -31,6 +31,7 @@ from holdfast.sim.planes.components import (
     store,
 )
 from holdfast.sim.planes.initial_objects import defaults
+from holdfast.sim.planes.shared_names import TENANTS
 from holdfast.sim.planes.simulated_plane import (
     TWO_SERVERS,
     ServerFactory,
@@ -40,10 +41,9 @@ from holdfast.sim.planes.simulated_plane import (
 )
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
-from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.end_to_end.checks import DesiredWork
 from holdfast.sim.worlds.end_to_end.people import NAME as RESERVER
-from holdfast.sim.worlds.end_to_end.people import SCOPE, ReservingScheduler
+from holdfast.sim.worlds.end_to_end.people import SCOPE, ReservingScheduler, RestingOperator
 
 NODES = 20
 ZONES = "abc"
@@ -123,7 +123,7 @@ def parts(
         controllers("controllers-1", "controllers-2", asked=asked),
         temporary_schedulers(faults_ms),
         equal_nodes(count, zones=zones, has_installation=True),
-        operator(),
+        operator(RestingOperator),
         follower(FOLLOWED),
     )
 

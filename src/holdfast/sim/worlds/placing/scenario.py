@@ -31,11 +31,12 @@ from holdfast.sim.planes.components import (
     store,
 )
 from holdfast.sim.planes.initial_objects import defaults
+from holdfast.sim.planes.shared_names import TENANTS
 from holdfast.sim.planes.simulated_plane import SimulatedPlane, Trait, world_of
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.people import TENANTS
+from holdfast.sim.worlds.end_to_end.people import RestingOperator
 from holdfast.sim.worlds.placing.checks import NoHotLoop, PlacedWork, ShardLeases
 
 NODES, MANY_NODES = 20, 200
@@ -166,7 +167,7 @@ def placing(
         schedulers,
         controllers("controllers"),
         hollow_nodes(fleet(count)),
-        operator(),
+        operator(RestingOperator),
         follower(FOLLOWED),
         *BEFORE_QUIET,
         quiet,

@@ -34,13 +34,14 @@ from holdfast.sim.check import Checker, Commit
 from holdfast.sim.faults import STORE, FaultKind
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, Prompted, calendar_steps
 from holdfast.sim.planes.components import person
+from holdfast.sim.planes.facts import StateFact
+from holdfast.sim.planes.shared_names import CLIENT_SERVERS
 from holdfast.sim.planes.simulated_plane import SimulatedPlane, world_of
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.authority.liveness import PlaceableReplicas
-from holdfast.sim.worlds.authority.scripted_clients import SERVERS, StateFact
 from holdfast.sim.worlds.end_to_end.scenario import LAWS, WELL_WITHIN_MS, parts, service
 
 NODES = 5
@@ -299,7 +300,7 @@ class RepairOperator:
             self._asked[call] = key
             seen, tree = by_key[key].modified, msgspec.to_builtins(value)
             wish = RepairRecord(key, RepairAction.RECOUNT, seen, "recounted", tree)
-            asks.append(Ask(call, SERVERS, wish, 10_000))
+            asks.append(Ask(call, CLIENT_SERVERS, wish, 10_000))
         return asks
 
     def _wrong(self, records: Sequence[Record], now: Instant) -> Iterator[str]:

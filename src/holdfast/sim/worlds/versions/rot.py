@@ -32,13 +32,12 @@ from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.faults import STORE, FaultKind, Heal
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, Prompted, calendar_steps
+from holdfast.sim.planes.facts import StateFact
+from holdfast.sim.planes.shared_names import ADMIN, CLIENT_SERVERS
 from holdfast.sim.planes.simulated_plane import SimulatedPlane, world_of
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.authority.scripted_clients import SERVERS as CLIENT_SERVERS
-from holdfast.sim.worlds.authority.scripted_clients import StateFact
 from holdfast.sim.worlds.end_to_end.scenario import LAWS, WELL_WITHIN_MS, parts, service
 
 NODES = 5
