@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from holdfast.sim.worlds.end_to_end.simulated_shim import DEADLINE_PASSED, STOPPED, Shim
+from holdfast.sim.planes.simulated_shim import DEADLINE_PASSED, STOPPED, Shim
 
 FOLDER = Path(__file__).parent / "golden" / "shim"
 

@@ -12,8 +12,8 @@ _WORLD = "holdfast.sim.worlds.agents.scenario:"
 AGENTS, AWAY, STOPPING = f"{_WORLD}AGENTS", f"{_WORLD}AWAY", f"{_WORLD}STOPPING"
 PORTS = f"{_WORLD}PORTS"
 AGENT = "holdfast.agent."
-TABLE = "holdfast.sim.worlds.end_to_end.process_table:Processes."
-SHIM = "holdfast.sim.worlds.end_to_end.simulated_shim:Shim."
+TABLE = "holdfast.sim.planes.process_table:Processes."
+SHIM = "holdfast.sim.planes.simulated_shim:Shim."
 
 
 def bug(name: str, mistake: str, *plants: Plant, world: str = AGENTS) -> Mutant:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from holdfast.agent.runtime_protocol import Extend
 from holdfast.sim.cell import Cell
 from holdfast.sim.mutants import rewrite, swap
-from holdfast.sim.worlds.end_to_end.process_table import Processes
-from holdfast.sim.worlds.end_to_end.simulated_shim import Shim
+from holdfast.sim.planes.process_table import Processes
+from holdfast.sim.planes.simulated_shim import Shim
 from tests.sim.end_to_end.planting import AGENT, COMMIT, MARKED_EARLY, SHIM, bug
 
 

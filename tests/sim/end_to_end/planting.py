@@ -24,7 +24,7 @@ CORRECT = "holdfast.correct."
 MODEL = "holdfast.model."
 OBSERVE = "holdfast.observe."
 PROPOSE = "holdfast.propose."
-SHIM = "holdfast.sim.worlds.end_to_end.process_table:Processes."
+SHIM = "holdfast.sim.planes.process_table:Processes."
 
 # A mark comes long after the last renewal, which hides mistakes about the end of work. Safety must
 # not rest on that, so the search for some bugs uses early marks; alone they do no harm.

@@ -19,7 +19,7 @@ from tests.sim.scenarios.bugs import (
 
 AGENT = "holdfast.agent."
 EXPLAIN = "holdfast.explain."
-SHIM = "holdfast.sim.worlds.end_to_end.process_table:Processes."
+SHIM = "holdfast.sim.planes.process_table:Processes."
 
 SC4, SC6, SC13 = "sc4-stuck-replica", "sc6-node-loss", "sc13-repair-in-an-incident"
 

@@ -12,9 +12,9 @@ from holdfast.agent.runtime_protocol import RuntimeEffect
 from holdfast.model.audit.journal_protocol import JournalEffect
 from holdfast.model.fence import FenceTiming
 from holdfast.model.machine import Effect
+from holdfast.sim.planes.process_table import Processes
 from holdfast.sim.world import World
 from holdfast.sim.worlds.audit.scenario import SimulatedJournals
-from holdfast.sim.worlds.end_to_end.process_table import Processes
 
 
 def test_a_world_performs_each_effect_of_all_machines() -> None:

@@ -16,17 +16,17 @@ from holdfast.model.meta import Object
 from holdfast.model.requests import Create
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Cell, Factory, Seat, SimulatedMachine
+from holdfast.sim.planes.component_taps import tap_component
+from holdfast.sim.planes.hollow_node import HollowNode
 from holdfast.sim.planes.initial_objects import apply_requests
+from holdfast.sim.planes.node_health_taps import HeartbeatFilter
+from holdfast.sim.planes.process_table import Processes
+from holdfast.sim.planes.scheduler_taps import Stall, tap_scheduler
 from holdfast.sim.planes.shared_names import ADMIN
 from holdfast.sim.planes.simulated_plane import ServerFactory, SimulatedPlane, Trait
-from holdfast.sim.scenarios.scheduler_taps import Stall, tap_scheduler
+from holdfast.sim.planes.simulated_server import SimServer
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.witness import FOLLOWER, WatchFollower
-from holdfast.sim.worlds.end_to_end.component_taps import tap_component
-from holdfast.sim.worlds.end_to_end.node_health_taps import HeartbeatFilter
-from holdfast.sim.worlds.end_to_end.process_table import Processes
-from holdfast.sim.worlds.end_to_end.servers import SimServer
-from holdfast.sim.worlds.placing.node_fleet import HollowNode
 from holdfast.store.memory import Keyspace
 
 OPERATOR = "operator"

@@ -35,8 +35,8 @@ from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Cell
 from holdfast.sim.planes.shared_names import ADMIN
+from holdfast.sim.planes.simulated_server import SimServer
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.store.memory import Keyspace
 
 

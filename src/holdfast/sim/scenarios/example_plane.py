@@ -39,12 +39,12 @@ from holdfast.sim.planes.components import (
     servers,
     store,
 )
+from holdfast.sim.planes.scheduler_taps import Stall
 from holdfast.sim.planes.simulated_plane import TWO_SERVERS, SimulatedPlane, build_plane
 from holdfast.sim.scenarios.asking import ExplanationGiven, explain_now
 from holdfast.sim.scenarios.cues import Cues, Then, When
 from holdfast.sim.scenarios.people import RIVAL, DrainClient, OperatorClient, RivalScheduler
 from holdfast.sim.scenarios.run_log import RunLog
-from holdfast.sim.scenarios.scheduler_taps import Stall
 from holdfast.sim.scenarios.sentences import Sentence, SentenceChecks
 from holdfast.sim.world import World
 

@@ -1,7 +1,7 @@
 """The log of a worked example, in order: the evidence for its sentences.
 
-Requests and answers of schedulers come from their taps (`scheduler_taps`); all other entries come
-from the store's commits. No machine of the example can read this log.
+Requests and answers of schedulers come from their taps (`planes/scheduler_taps`); all other entries
+come from the store's commits. No machine of the example can read this log.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Bind
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.process_table import ProcessEnded, ProcessStarted
+from holdfast.sim.planes.scheduler_taps import AnswerReceived, RequestSent
 from holdfast.sim.scenarios.asking import ExplanationGiven
-from holdfast.sim.scenarios.scheduler_taps import AnswerReceived, RequestSent
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.invariants import same, steps_of
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
-from holdfast.sim.worlds.end_to_end.process_table import ProcessEnded, ProcessStarted
 
 # The facts that are logged beside the store's commits.
 _FACTS = (RequestSent, AnswerReceived, ProcessStarted, ProcessEnded, ExplanationGiven)

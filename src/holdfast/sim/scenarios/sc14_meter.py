@@ -20,8 +20,8 @@ from holdfast.model.time import Instant
 from holdfast.observe.watch_events import Follow
 from holdfast.sim.cell import Factory, Seat, SimulatedMachine
 from holdfast.sim.check import Checker
+from holdfast.sim.planes.process_table import ProcessEnded, ProcessStarted
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.process_table import ProcessEnded, ProcessStarted
 
 RENEWAL, LEASE, SYSTEM, TENANT = "renewal", "lease", "system", "tenant"
 # Watch streams, the lists of resyncs beside them, and those of the lists that come sooner than the

@@ -35,11 +35,11 @@ from holdfast.sim.plan import Fault
 from holdfast.sim.planes import invariants
 from holdfast.sim.planes.components import process_tables, servers, store
 from holdfast.sim.planes.simulated_plane import TWO_SERVERS, SimulatedPlane, build_plane
+from holdfast.sim.planes.simulated_server import SimServer
 from holdfast.sim.scenarios.run_log import RunLog
 from holdfast.sim.scenarios.sc14_clients import TenantClient
 from holdfast.sim.scenarios.sc14_meter import CountedMachine, StormMeter, count_requests
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.servers import SimServer
 
 SERVER_NAMES = TWO_SERVERS.servers
 AGENTS_PER_TENANT = 500

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.model.refusal import Reason
+from holdfast.sim.planes.component_taps import ComponentTap
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.example_plane import RESYNC_MS, ExamplePlane
@@ -17,7 +18,6 @@ from holdfast.sim.scenarios.people import workload_act
 from holdfast.sim.scenarios.run_log import NodeChanged, RunLog, StateChanged
 from holdfast.sim.scenarios.sentences import Sentence, demand
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.component_taps import ComponentTap
 
 DELIVERED_AT_MS, DROPPED_AT_MS = 15_000, 75_000
 # The work that cannot be placed is created this long before the quota and the node are free.

@@ -11,13 +11,13 @@ from holdfast.model.kinds.node import NodePhase
 from holdfast.model.lifecycle import CHARGED
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Bind
+from holdfast.sim.planes.scheduler_taps import RequestSent
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import prompt, strike
 from holdfast.sim.scenarios.example_plane import OPERATOR_CELL, RIVAL_CELL, ExamplePlane
 from holdfast.sim.scenarios.people import workload_act
 from holdfast.sim.scenarios.run_log import Bound, LogEntry, NodeChanged, RunLog
-from holdfast.sim.scenarios.scheduler_taps import RequestSent
 from holdfast.sim.scenarios.sentences import Sentence, SentenceBroken, demand, first
 from holdfast.sim.world import World
 

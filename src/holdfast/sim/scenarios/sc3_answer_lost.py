@@ -15,13 +15,13 @@ from holdfast.model.lifecycle import State
 from holdfast.model.read_requests import GetResult
 from holdfast.model.requests import Bind
 from holdfast.propose.feasibility.outcome import SCHEDULING_RETRYING
+from holdfast.sim.planes.scheduler_taps import AnswerReceived, RequestSent
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import prompt, strike
 from holdfast.sim.scenarios.example_plane import OPERATOR_CELL, SERVER_NAMES, ExamplePlane
 from holdfast.sim.scenarios.people import workload_act
 from holdfast.sim.scenarios.run_log import Bound, LogEntry, NodeChanged, RunLog, StateChanged
-from holdfast.sim.scenarios.scheduler_taps import AnswerReceived, RequestSent
 from holdfast.sim.scenarios.sentences import Sentence, demand, first
 from holdfast.sim.world import World
 

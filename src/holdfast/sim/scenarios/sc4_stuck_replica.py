@@ -19,6 +19,7 @@ from holdfast.model.machine import Ask
 from holdfast.model.requests import Move
 from holdfast.model.time import Instant, wall_ms
 from holdfast.sim.cell import Factory, Seat, SimulatedMachine
+from holdfast.sim.planes.process_table import ProcessStarted
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.asking import ExplanationGiven
@@ -27,7 +28,6 @@ from holdfast.sim.scenarios.people import workload_act
 from holdfast.sim.scenarios.run_log import Bound, NodeChanged, RunLog, StateChanged
 from holdfast.sim.scenarios.sentences import Sentence, demand
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.process_table import ProcessStarted
 
 NODE, OTHER = "node-gpu-7", "node-gpu-8"
 TENANT, NAME = "fraud", "fraud-batch"

@@ -20,6 +20,7 @@ from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.sim.plan import Fault
+from holdfast.sim.planes.process_table import ProcessEnded, ProcessStarted
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import prompt
@@ -34,7 +35,6 @@ from holdfast.sim.scenarios.people import workload_act
 from holdfast.sim.scenarios.run_log import Bound, LogEntry, NodeChanged, RunLog, StateChanged
 from holdfast.sim.scenarios.sentences import Sentence, demand
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.process_table import ProcessEnded, ProcessStarted
 
 DIED, CUT, HUNG, EARLY, LATE = VICTIMS = (
     "node-died",

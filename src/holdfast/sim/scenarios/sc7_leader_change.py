@@ -16,12 +16,12 @@ from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, Bind
 from holdfast.model.transaction import Put, Transaction
+from holdfast.sim.planes.scheduler_taps import AnswerReceived, Stall
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.example_plane import ExamplePlane
 from holdfast.sim.scenarios.people import workload_act
 from holdfast.sim.scenarios.run_log import Bound, LogEntry, RunLog
-from holdfast.sim.scenarios.scheduler_taps import AnswerReceived, Stall
 from holdfast.sim.scenarios.sentences import Sentence, demand
 from holdfast.sim.world import World
 

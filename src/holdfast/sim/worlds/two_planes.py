@@ -36,11 +36,11 @@ from holdfast.sim.check import Checker, Commit, Settles
 from holdfast.sim.plan import SELDOM_LATE, Act, Hazard, calendar_steps
 from holdfast.sim.planes.facts import StateFact
 from holdfast.sim.planes.plane_scope import AcrossPlanes
+from holdfast.sim.planes.process_table import ProcessStarted
 from holdfast.sim.planes.simulated_plane import SimulatedPlane, Trait, join
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.process_table import ProcessStarted
 from holdfast.sim.worlds.end_to_end.scenario import LAWS, WELL_WITHIN_MS, parts, service
 
 _SERVERS = ("server-1", "server-2")

@@ -1,7 +1,7 @@
 """The process table of this world: work has behaviours, disks fill up, shims stall, and in some
 scenarios work opens its ports late.
 
-It extends `end_to_end/process_table`. A stalled shim enforces no deadline: its work may run on, as
+It extends `planes/process_table`. A stalled shim enforces no deadline: its work may run on, as
 on a frozen machine, and is marked in the same way (`was_frozen`). Its agent ends the shim when a
 requested stop is overdue, as `host/runtime` does.
 """
@@ -26,6 +26,7 @@ from holdfast.model.fence import FenceTiming
 from holdfast.sim.cell import Cell, Host
 from holdfast.sim.faults import HOST, FaultKind, Heal
 from holdfast.sim.plan import Fault
+from holdfast.sim.planes.process_table import SIGKILL, HeldProcess, Processes
 from holdfast.sim.randomness import between
 from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.behaviours import (
@@ -35,7 +36,6 @@ from holdfast.sim.worlds.agents.behaviours import (
     behaviour_of,
 )
 from holdfast.sim.worlds.agents.secrets import contains_secret
-from holdfast.sim.worlds.end_to_end.process_table import SIGKILL, HeldProcess, Processes
 
 FULL, STALLED = "disk full", "shims still"
 DISK_FULL = "NotStarted: its directory cannot be prepared: no space left on device"

@@ -36,6 +36,12 @@ from holdfast.sim.planes.components import (
     store,
 )
 from holdfast.sim.planes.initial_objects import defaults
+from holdfast.sim.planes.process_table import (
+    KILL_MS,
+    Adopted,
+    ProcessEnded,
+    ProcessStarted,
+)
 from holdfast.sim.planes.shared_names import TENANTS
 from holdfast.sim.planes.simulated_plane import SimulatedPlane, Trait, world_of
 from holdfast.sim.run import Scenario
@@ -57,12 +63,6 @@ from holdfast.sim.worlds.agents.secrets import secret
 from holdfast.sim.worlds.agents.start_checks import RestartBackoff, RestartCounts
 from holdfast.sim.worlds.agents.stop_checks import GracefulStops, StopDeadlines, StopReasons
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
-from holdfast.sim.worlds.end_to_end.process_table import (
-    KILL_MS,
-    Adopted,
-    ProcessEnded,
-    ProcessStarted,
-)
 
 # What the census must have counted at least once over a campaign.
 DEMANDED = (

@@ -11,8 +11,8 @@ import msgspec
 
 from holdfast.model.fence import FenceTiming
 from holdfast.sim.cell import Cell, Host
+from holdfast.sim.planes.process_table import HeldProcess, Processes
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.process_table import HeldProcess, Processes
 
 COMMAND = "piece"
 

@@ -12,12 +12,12 @@ from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.lifecycle import State
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.component_taps import ComponentTap
 from holdfast.sim.planes.facts import AcknowledgedRequest, ServerOutcome
+from holdfast.sim.planes.process_table import Adopted, ProcessEnded, ProcessStarted
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.invariants import same, steps_of
 from holdfast.sim.worlds.authority.ledger_oracle import LEASES, StoreCopy
-from holdfast.sim.worlds.end_to_end.component_taps import ComponentTap
-from holdfast.sim.worlds.end_to_end.process_table import Adopted, ProcessEnded, ProcessStarted
 
 # How often the caches are asked what they missed; one that ends in between is not.
 LOOK_MS = 10_000

@@ -21,12 +21,12 @@ from holdfast.commit.context import PlaneSettings
 from holdfast.model import fence
 from holdfast.model.fence import FenceTiming
 from holdfast.sim.plan import SELDOM_LATE, Act, Hazard, calendar_steps
+from holdfast.sim.planes.process_table import KILL_MS
 from holdfast.sim.planes.shared_names import TENANTS
 from holdfast.sim.planes.simulated_plane import world_of
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.process_table import KILL_MS
 from holdfast.sim.worlds.end_to_end.scenario import LAWS, WELL_WITHIN_MS, parts
 
 NODES = 5

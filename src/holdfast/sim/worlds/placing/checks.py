@@ -10,7 +10,7 @@ from holdfast.model.placement.fit import demand_of
 from holdfast.model.requests import Bind
 from holdfast.propose.queue.shard import SchedulerShare, shard_of
 from holdfast.sim.check import Checker, Commit
-from holdfast.sim.scenarios.scheduler_taps import RequestSent
+from holdfast.sim.planes.scheduler_taps import RequestSent
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.invariants import same
 from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy

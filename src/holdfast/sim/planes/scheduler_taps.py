@@ -43,7 +43,7 @@ class AnswerReceived(msgspec.Struct, frozen=True):
 
 
 class Stall(msgspec.Struct, frozen=True):
-    """An effect of the example only: pause from here on, perhaps with the clock stopped."""
+    """An effect of simulated machines only: pause from here on, perhaps with the clock stopped."""
 
     for_ms: int
     clock_stops: bool

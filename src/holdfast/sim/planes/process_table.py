@@ -35,9 +35,9 @@ from holdfast.model.time import timestamp
 from holdfast.sim.cell import Cell, Host
 from holdfast.sim.faults import HOST, FaultKind, Heal
 from holdfast.sim.plan import Fault
+from holdfast.sim.planes.simulated_shim import STOPPED, Shim
 from holdfast.sim.randomness import between
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.simulated_shim import STOPPED, Shim
 
 THING = "processes"
 STALL, DATED, ILL = "stall", "dated", "ill"
