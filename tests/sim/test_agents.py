@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from holdfast.sim.mutants import Mutant, load, search
+from holdfast.sim.planes.checkers.process_checks import OneCopy
 from holdfast.sim.run import attempt, find, run
 from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.scenario import DEMANDED, AgentCensus
-from holdfast.sim.worlds.end_to_end.checks import OneCopy
 from tests.scale import scaled, some_of
 from tests.sim.agents.bugs import AGENTS, AWAY, PORTS, STOPPING
 from tests.sim.agents.mutants import MUTANTS, RECORDED

@@ -8,10 +8,10 @@ import pytest
 from holdfast.model.errors import InvariantBroken
 from holdfast.sim.check import Violation
 from holdfast.sim.mutants import Mutant, search
+from holdfast.sim.planes.checkers.room_checks import OvercommittedRoom
 from holdfast.sim.run import find, play, run
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.census import AuthorityCensus
-from holdfast.sim.worlds.authority.room_checks import OvercommittedRoom
 from tests.scale import scaled, some_of
 from tests.sim.authority.coverage import counts_table, demanded
 from tests.sim.authority.mutants import MUTANTS, RECORDED

@@ -9,9 +9,9 @@ import pytest
 from holdfast.model.time import Instant
 from holdfast.propose.fleet_snapshot import FleetSnapshot
 from holdfast.propose.plans import PlacementPlan, PlanRunner
+from holdfast.sim.planes.checkers.plane_census import PlaneCensus
 from holdfast.sim.run import attempt, find
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.census import EndToEndCensus
 from holdfast.sim.worlds.placing.preemption_checks import PreemptedWork
 from tests.scale import scaled
 from tests.sim.findings import everything_happened
@@ -47,7 +47,7 @@ def test_only_legal_victims_are_stopped_and_only_where_it_helps(
         checker = world.checker(PreemptedWork)
         victims, reclaimed = victims + checker.victims, reclaimed + checker.reclaimed
         taken_back += checker.taken_back
-        for what, count in world.checker(EndToEndCensus).counts.items():
+        for what, count in world.checker(PlaneCensus).counts.items():
             counts[what] = counts.get(what, 0) + count
     assert victims > len(SEEDS)
     assert reclaimed, "nothing that was borrowed was taken back by a preemption"

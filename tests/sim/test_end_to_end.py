@@ -10,10 +10,11 @@ import pytest
 from holdfast.model.errors import InvariantBroken
 from holdfast.sim.check import Violation
 from holdfast.sim.mutants import Mutant, load, search
+from holdfast.sim.planes.checkers.plane_census import PlaneCensus
+from holdfast.sim.planes.checkers.process_checks import OneCopy
 from holdfast.sim.run import find, play, run
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.census import DEMANDED, EndToEndCensus
-from holdfast.sim.worlds.end_to_end.checks import OneCopy
+from holdfast.sim.worlds.end_to_end.scenario import DEMANDED
 from tests.scale import scaled, some_of
 from tests.sim.authority.coverage import counts_table
 from tests.sim.end_to_end.mutants import MUTANTS, RECORDED
@@ -107,7 +108,7 @@ def campaign() -> Campaign:
             command = f"python -m holdfast.sim replay {name} --seed {seed}"
             found.broken[seed] = f"{error}; to repeat it: {command}"
         found.starts += world.checker(OneCopy).starts
-        _add(found.counts, world.checker(EndToEndCensus).counts)
+        _add(found.counts, world.checker(PlaneCensus).counts)
         _add(found.injected, world.injected)
     return found
 
@@ -145,8 +146,8 @@ def test_without_faults_no_component_misses_anything(seed: int) -> None:
     """The resync finds nothing, no node is suspected, and no deadline passes. [N6]"""
     world = World(seed)
     play(find(CALM), world)
-    counts = world.checker(EndToEndCensus).counts
-    assert world.checker(EndToEndCensus).missed == 0
+    counts = world.checker(PlaneCensus).counts
+    assert world.checker(PlaneCensus).missed == 0
     assert counts["started"] > 0
     doubts = ("node suspected", "node marked", "node fenced", "ended: DeadlinePassed")
     assert [what for what in doubts if counts.get(what)] == []

@@ -12,11 +12,11 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import Actor, next_moves
 from holdfast.sim.check import Checker, Commit, Violation
 from holdfast.sim.mutants import rewrite
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.run import find, play
 from holdfast.sim.scenarios.asking import explain_now
 from holdfast.sim.world import World
 from holdfast.sim.worlds.all_controllers.scenario import TIMING
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from tests.sim.all_controllers.planting import WHOLE
 from tests.sim.findings import everything_happened
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from holdfast.sim.mutants import Mutant, load
+from holdfast.sim.planes.checkers.plane_census import PlaneCensus
 from holdfast.sim.run import attempt, find
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.census import EndToEndCensus
 from holdfast.sim.worlds.placing.gang_checks import WholeGangs
 from holdfast.sim.worlds.placing.gang_preemption_checks import PreemptedGangs
 from tests.scale import scaled
@@ -47,7 +47,7 @@ def campaign() -> Campaign:
             if broken is not None:
                 found.broken[f"{scenario} {seed}"] = str(broken)
             found.formed += world.checker(WholeGangs).formed
-            for what, count in world.checker(EndToEndCensus).counts.items():
+            for what, count in world.checker(PlaneCensus).counts.items():
                 found.counts[what] = found.counts.get(what, 0) + count
     return found
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from holdfast.sim.mutants import Mutant, load
+from holdfast.sim.planes.checkers.plane_census import MISSED, PlaneCensus
 from holdfast.sim.run import attempt, find, run
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.census import MISSED, EndToEndCensus
 from holdfast.sim.worlds.placing.checks import ShardLeases
 from tests.scale import scaled, some_of
 from tests.sim.findings import bug_params, check_bug_is_found, everything_happened
@@ -58,7 +58,7 @@ def campaign() -> Campaign:
         if broken is not None:
             found.broken[seed] = f"{broken}; holdfast sim run placing --seed {seed}"
         found.schedulers.add(sum(name.startswith("scheduler-") for name in world.cells))
-        for what, count in world.checker(EndToEndCensus).counts.items():
+        for what, count in world.checker(PlaneCensus).counts.items():
             found.counts[what] = found.counts.get(what, 0) + count
     return found
 
@@ -83,8 +83,8 @@ def test_without_faults_no_scheduler_misses_anything() -> None:
     """[C7.7, N6]"""
     world = World(0)
     assert attempt(find(f"{WORLD}CALM"), world) is None
-    assert world.checker(EndToEndCensus).missed == 0
-    assert world.checker(EndToEndCensus).counts["accepted Bind"] > 0
+    assert world.checker(PlaneCensus).missed == 0
+    assert world.checker(PlaneCensus).counts["accepted Bind"] > 0
 
 
 @pytest.mark.timeout(600)

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.commit.objects.field_writers import WRITERS
 from holdfast.sim.mutants import Mutant, confirm, load
+from holdfast.sim.planes.checkers.plane_census import PlaneCensus
 from holdfast.sim.run import attempt, find
 from holdfast.sim.world import World
-from holdfast.sim.worlds.end_to_end.census import EndToEndCensus
 from holdfast.sim.worlds.versions.ledgers import Damage
 from holdfast.sim.worlds.versions.mixed import PreservedFields, VersionsMet
 from holdfast.sim.worlds.versions.rot import DECOYS, ConfinedRecords
@@ -48,7 +48,7 @@ class Campaign:
             broken = attempt(find(ROT), world)
             if broken is not None:
                 self.broken[seed] = str(broken)
-            self.counts.update(world.checker(EndToEndCensus).counts)
+            self.counts.update(world.checker(PlaneCensus).counts)
             self.counts.update({f"fault {kind}": n for kind, n in world.injected.items()})
             self.counts.update(f"refused {key}" for key in world.checker(ConfinedRecords).met)
 

@@ -38,8 +38,12 @@ PARTS = [
     "tunnel",
 ]
 
+# The parts of the simulator that one more contract keeps apart.
+SIMULATION = ["planes", "scenarios", "worlds"]
+
 DOWN = "Imports go down, never sideways"
 CACHE = "The authority reads no cache"
+PLANES = "Simulated planes know no world"
 
 VIOLATIONS = [
     ("model", "observe", DOWN),
@@ -59,6 +63,8 @@ VIOLATIONS = [
     ("host.process", "host.client", "What every process needs stands on no other part of host"),
     ("host.runtime", "host.server", "Runtimes know neither clients nor servers"),
     ("host.component", "host.api", "Components load no server"),
+    ("sim.planes", "sim.worlds", PLANES),
+    ("sim.planes", "sim.scenarios", PLANES),
 ]
 
 
@@ -66,7 +72,8 @@ VIOLATIONS = [
 def house(tmp_path: Path) -> Path:
     """An empty package with the same rooms, under the very contracts of this repository."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for folder in [".", *ROOMS, *(f"host/{part}" for part in PARTS)]:
+    parts = [*(f"host/{part}" for part in PARTS), *(f"sim/{part}" for part in SIMULATION)]
+    for folder in [".", *ROOMS, *parts]:
         (tmp_path / "holdfast" / folder).mkdir(parents=True, exist_ok=True)
         (tmp_path / "holdfast" / folder / "__init__.py").touch()
     (tmp_path / "holdfast" / "host" / "server" / "server_process.py").touch()

@@ -2,7 +2,7 @@
 
 `simulated_plane` has the plane while it is built and what its parts share; `components` has the
 traits for its store, servers, schedulers, controllers, nodes and people, `invariants` those for its
-checkers; `plane_scope` lets several planes share a world.
+`checkers`; `plane_scope` lets several planes share a world.
 
 The machines that stand in for what lies below the product are here as well, with the taps that
 state facts for checkers:
@@ -13,4 +13,6 @@ state facts for checkers:
     component_taps      the accepted requests of any component
     scheduler_taps      the requests and answers of a scheduler
     node_health_taps    what controllers learn about heartbeats, and faults that hide them
+
+Worlds and scenarios import planes, never the other way round.
 """

@@ -16,6 +16,7 @@ from holdfast.model.meta import Object
 from holdfast.model.requests import Create
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Cell, Factory, Seat, SimulatedMachine
+from holdfast.sim.planes.checkers.witness import FOLLOWER, WatchFollower
 from holdfast.sim.planes.component_taps import tap_component
 from holdfast.sim.planes.hollow_node import HollowNode
 from holdfast.sim.planes.initial_objects import apply_requests
@@ -26,7 +27,6 @@ from holdfast.sim.planes.shared_names import ADMIN
 from holdfast.sim.planes.simulated_plane import ServerFactory, SimulatedPlane, Trait
 from holdfast.sim.planes.simulated_server import SimServer
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.witness import FOLLOWER, WatchFollower
 from holdfast.store.memory import Keyspace
 
 OPERATOR = "operator"

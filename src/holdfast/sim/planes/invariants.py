@@ -11,27 +11,27 @@ from typing import Protocol
 from holdfast.model import keys
 from holdfast.model.transaction import Record
 from holdfast.sim.check import Checker, Settles
-from holdfast.sim.planes.simulated_plane import SimulatedPlane, Trait
-from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.budget_checks import DisruptionBudgets
-from holdfast.sim.worlds.authority.commit_checks import ReservationClaims
-from holdfast.sim.worlds.authority.invariants import FieldOwnership, LawfulTransitions
-from holdfast.sim.worlds.authority.ledger_oracle import LedgerTotals, StoreCopy
-from holdfast.sim.worlds.authority.liveness import (
+from holdfast.sim.planes.checkers.budget_checks import DisruptionBudgets
+from holdfast.sim.planes.checkers.commit_checks import ReservationClaims
+from holdfast.sim.planes.checkers.ledger_oracle import LedgerTotals, StoreCopy
+from holdfast.sim.planes.checkers.liveness import (
     PlaceableReplicas,
     QuietStore,
     overdue_reservation,
 )
-from holdfast.sim.worlds.authority.witness import (
+from holdfast.sim.planes.checkers.node_checks import JudgedNodes, Reborn
+from holdfast.sim.planes.checkers.permitted_changes import FieldOwnership, LawfulTransitions
+from holdfast.sim.planes.checkers.plane_census import PlaneCensus
+from holdfast.sim.planes.checkers.process_checks import OneCopy, ReleasedAfterStop
+from holdfast.sim.planes.checkers.starvation import NoStarvation
+from holdfast.sim.planes.checkers.witness import (
     AcknowledgedWrites,
     FinalRecount,
     OperationsOnce,
     WatchOrder,
 )
-from holdfast.sim.worlds.end_to_end.census import EndToEndCensus
-from holdfast.sim.worlds.end_to_end.checks import OneCopy, ReleasedAfterStop
-from holdfast.sim.worlds.end_to_end.node_checks import JudgedNodes, Reborn
-from holdfast.sim.worlds.placing.checks import NoStarvation
+from holdfast.sim.planes.simulated_plane import SimulatedPlane, Trait
+from holdfast.sim.world import World
 
 # What is placeable is placed, and what is due dropped, within these times after the faults.
 PLACED_WITHIN_MS = 20_000
@@ -112,11 +112,11 @@ def starves_nothing(plane: SimulatedPlane) -> None:
     plane.world.check(NoStarvation(plane.store_copy))
 
 
-def counted(make: Callable[[StoreCopy], EndToEndCensus] | None = None) -> Trait:
+def counted(make: Callable[[StoreCopy], PlaneCensus] | None = None) -> Trait:
     """Count what happens, for the tests that demand that it does."""
 
     def add(plane: SimulatedPlane) -> None:
-        census = (make or EndToEndCensus)(plane.store_copy)
+        census = (make or PlaneCensus)(plane.store_copy)
         census.begin(plane.world)
         plane.world.check(census)
 

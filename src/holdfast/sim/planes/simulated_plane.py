@@ -22,13 +22,13 @@ from holdfast.model.errors import unreachable
 from holdfast.model.plane import Plane
 from holdfast.observe.watch_events import SERVERS
 from holdfast.sim.cell import Cell, Factory, Seat, SimulatedMachine
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.planes.facts import StateFact
 from holdfast.sim.planes.node_health_taps import HeartbeatFilter
 from holdfast.sim.planes.plane_scope import AcrossPlanes, scoped
 from holdfast.sim.planes.process_table import Processes
 from holdfast.sim.planes.shared_names import CLIENT_SERVERS
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.store.memory import Keyspace
 
 # The only plane of a world, unless the world names its planes.

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from holdfast.commit.flow.concurrency_limit import WAIT_INSIDE
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.overload_plane import (
     AFTER_S,
@@ -43,7 +44,6 @@ from holdfast.sim.scenarios.overload_plane import (
 from holdfast.sim.scenarios.run_log import RunLog
 from holdfast.sim.scenarios.sentences import Sentence, SentenceChecks, demand
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 # The processor time of a request at the usual speed, and a transaction of the usual store.
 SERVICE_US, STORE_US = 1_600, 3_000

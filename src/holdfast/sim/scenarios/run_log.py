@@ -21,12 +21,12 @@ from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Bind
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
+from holdfast.sim.planes.checkers.permitted_changes import same, steps_of
 from holdfast.sim.planes.process_table import ProcessEnded, ProcessStarted
 from holdfast.sim.planes.scheduler_taps import AnswerReceived, RequestSent
 from holdfast.sim.scenarios.asking import ExplanationGiven
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.invariants import same, steps_of
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 # The facts that are logged beside the store's commits.
 _FACTS = (RequestSent, AnswerReceived, ProcessStarted, ProcessEnded, ExplanationGiven)

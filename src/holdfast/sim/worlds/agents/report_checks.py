@@ -7,12 +7,12 @@ from typing import Any
 from holdfast.agent.runtime_protocol import Attempt
 from holdfast.model.lifecycle import STAGES, Stage, State
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.planes.process_table import HeldProcess, ProcessStarted
 from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.process_table import AgentProcesses, SecretExposed
 from holdfast.sim.worlds.agents.secrets import KEY, NAME, contains_secret
 from holdfast.sim.worlds.agents.stop_checks import replica_of
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 # Without faults, the status shows a state that has lasted this long.
 REPORTED_WITHIN_MS = 20_000

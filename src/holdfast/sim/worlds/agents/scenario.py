@@ -26,6 +26,7 @@ from holdfast.model.lifecycle import State
 from holdfast.sim.check import Checker, Commit, Settles
 from holdfast.sim.plan import LATENESS, SELDOM_LATE, Act, Hazard, calendar_steps
 from holdfast.sim.planes import invariants
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.planes.components import (
     controllers,
     equal_nodes,
@@ -62,7 +63,6 @@ from holdfast.sim.worlds.agents.report_checks import (
 from holdfast.sim.worlds.agents.secrets import secret
 from holdfast.sim.worlds.agents.start_checks import RestartBackoff, RestartCounts
 from holdfast.sim.worlds.agents.stop_checks import GracefulStops, StopDeadlines, StopReasons
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 # What the census must have counted at least once over a campaign.
 DEMANDED = (

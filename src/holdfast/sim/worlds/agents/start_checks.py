@@ -13,12 +13,12 @@ from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.lifecycle import State
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.planes.process_table import ProcessEnded, ProcessStarted
 from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.observers import AgentAvailability, check_every
 from holdfast.sim.worlds.agents.process_table import AgentProcesses, StartRefused
 from holdfast.sim.worlds.agents.secrets import KEY, NAME
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 # The limits as intended, bound here at import: a planted bug in the agent does not change them.
 _LEAST_MS, _MOST_MS, _STEADY_US = RESTART_MIN_MS, RESTART_MAX_MS, STEADY_MS * 1000

@@ -11,12 +11,12 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.sim.cell import Host
 from holdfast.sim.check import Checker
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.planes.process_table import KILL_MS, HeldProcess, ProcessEnded
 from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.behaviours import PRE_STOP_MS, BehaviourKind
 from holdfast.sim.worlds.agents.observers import CHECK_MS, AgentAvailability, check_every
 from holdfast.sim.worlds.agents.process_table import AgentProcesses, StopOrdered
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 _GONE = (NodePhase.FENCED, NodePhase.LOST)
 _LIVES = (State.BOUND, State.RUNNING, State.UNKNOWN)

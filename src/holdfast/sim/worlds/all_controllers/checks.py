@@ -14,11 +14,11 @@ from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import State
 from holdfast.model.placement.placement_rules import NODE_LABEL
 from holdfast.model.placement.vacancy import home_of
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
+from holdfast.sim.planes.checkers.liveness import PlaceableReplicas
+from holdfast.sim.planes.checkers.process_checks import DesiredWork, occupies_ordinal
 from holdfast.sim.world import World
 from holdfast.sim.worlds.all_controllers.invariants import is_ready
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
-from holdfast.sim.worlds.authority.liveness import PlaceableReplicas
-from holdfast.sim.worlds.end_to_end.checks import DesiredWork, occupies_ordinal
 
 # Once nothing goes wrong any more, a run of a schedule may be this late.
 PUNCTUAL = timedelta(seconds=20)

@@ -18,6 +18,7 @@ from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.plan import SELDOM_LATE, Act, Hazard, calendar_steps
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.planes.shared_names import TENANTS
 from holdfast.sim.planes.simulated_plane import SimulatedPlane, world_of
 from holdfast.sim.randomness import between
@@ -30,7 +31,6 @@ from holdfast.sim.worlds.all_controllers.scenario import (
     SETTINGS,
     parts,
 )
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 # Three in each zone: the limit on silent nodes does not apply to smaller zones.
 NODES = 9

@@ -24,10 +24,10 @@ from holdfast.model.placement.disruption import is_available
 from holdfast.model.placement.vacancy import home_of
 from holdfast.model.rollouts import limits
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy, accepted_in
+from holdfast.sim.planes.checkers.permitted_changes import same, steps_of
 from holdfast.sim.world import World
 from holdfast.sim.worlds.all_controllers.process_table import FinishingProcesses, PlaceEnds
-from holdfast.sim.worlds.authority.invariants import same, steps_of
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy, accepted_in
 
 # How old a cache may be when a controller decides from it, plus how long the request may take.
 STALE_MS = 60_000

@@ -21,6 +21,8 @@ from holdfast.model.lifecycle import Stage
 from holdfast.sim.check import Commit, Settles
 from holdfast.sim.plan import LATENESS, Act, Hazard, calendar_steps
 from holdfast.sim.planes import invariants
+from holdfast.sim.planes.checkers.permitted_changes import same, steps_of
+from holdfast.sim.planes.checkers.plane_census import MISSED, PlaneCensus
 from holdfast.sim.planes.components import (
     controllers,
     equal_nodes,
@@ -53,8 +55,6 @@ from holdfast.sim.worlds.all_controllers.invariants import (
 )
 from holdfast.sim.worlds.all_controllers.people import FATAL, AllControllersOperator
 from holdfast.sim.worlds.all_controllers.process_table import FinishingProcesses
-from holdfast.sim.worlds.authority.invariants import same, steps_of
-from holdfast.sim.worlds.end_to_end.census import MISSED, EndToEndCensus
 
 # What must happen over the seeds of the default run.
 DEMANDED = (
@@ -91,7 +91,7 @@ DEMANDED = (
 )
 
 
-class AllControllersCensus(EndToEndCensus):
+class AllControllersCensus(PlaneCensus):
     """The counts of the end-to-end world, and those of jobs, cron jobs and endpoints."""
 
     def on_commit(self, world: World, commit: Commit) -> None:

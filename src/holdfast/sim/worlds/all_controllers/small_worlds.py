@@ -16,13 +16,13 @@ from holdfast.model.jobs import cron_of, finished_condition
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.plane import Plane
 from holdfast.sim.plan import Act, Plan
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.planes.simulated_plane import world_of
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
 from holdfast.sim.worlds.all_controllers.invariants import completed_indexes
 from holdfast.sim.worlds.all_controllers.people import FATAL
 from holdfast.sim.worlds.all_controllers.scenario import LAWS, SETTINGS, WELL_WITHIN_MS, parts
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 NODES = 2
 SEED = 1

@@ -10,12 +10,8 @@ is forbidden. So what holds here is held by the commit alone.
     scripted_agents       nodes that register, run, stop and return
     people                an operator with a script
     rogues                clients that have no permission for what they try
-    ledger_oracle         checkers: what the store holds, added up independently
-    invariants            checkers: which actor changed what
-    commit_checks         checkers: fences, stale evidence, reservations, kept operations
-    budget_checks         checkers: voluntary disruptions
-    witness               checkers: what was acknowledged, repeated and watched
-    liveness              checkers: what must happen after the faults
     census                what happened, for the tests of this world
     scenario              the participants and the faults
+
+Its checkers are those of `planes/checkers`.
 """

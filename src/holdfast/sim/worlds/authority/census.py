@@ -18,10 +18,10 @@ from holdfast.model.time import Instant
 from holdfast.model.transaction import CompareFailed, Forgotten, NotApplied, TokenApplied
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
+from holdfast.sim.planes.checkers.permitted_changes import same, steps_of
 from holdfast.sim.planes.facts import AcknowledgedRequest, ServerOutcome, StateFact
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.invariants import same, steps_of
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 # Short enough that the garbage controller has operations to remove within a run.
 SETTINGS = PlaneSettings(operations_kept_ms=60_000)

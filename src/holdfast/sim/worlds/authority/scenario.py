@@ -18,25 +18,27 @@ from holdfast.model.plane import Plane
 from holdfast.sim.check import Settles
 from holdfast.sim.plan import CALENDAR_STEPS_MS, LATENESS, Hazard, calendar_steps
 from holdfast.sim.planes import invariants
-from holdfast.sim.planes.components import Scripted, follower, person, servers, store
-from holdfast.sim.planes.initial_objects import defaults
-from holdfast.sim.planes.simulated_plane import SimulatedPlane, Trait, world_of
-from holdfast.sim.run import Scenario
-from holdfast.sim.worlds.authority.budget_checks import DisruptionBudgets
-from holdfast.sim.worlds.authority.census import SETTINGS, AuthorityCensus, CountedServer
-from holdfast.sim.worlds.authority.commit_checks import (
+from holdfast.sim.planes.checkers.budget_checks import DisruptionBudgets
+from holdfast.sim.planes.checkers.commit_checks import (
     FreshEvidence,
     NodeMarks,
     OperationMemory,
     ReservationClaims,
 )
-from holdfast.sim.worlds.authority.invariants import FieldOwnership, LawfulTransitions
-from holdfast.sim.worlds.authority.ledger_oracle import LedgerTotals
-from holdfast.sim.worlds.authority.liveness import (
+from holdfast.sim.planes.checkers.ledger_oracle import LedgerTotals
+from holdfast.sim.planes.checkers.liveness import (
     PlaceableReplicas,
     overdue_reservation,
     unsettled_work,
 )
+from holdfast.sim.planes.checkers.permitted_changes import FieldOwnership, LawfulTransitions
+from holdfast.sim.planes.checkers.room_checks import CapacityClasses, OvercommittedRoom
+from holdfast.sim.planes.checkers.witness import FOLLOWER, TruthfulRefusals
+from holdfast.sim.planes.components import Scripted, follower, person, servers, store
+from holdfast.sim.planes.initial_objects import defaults
+from holdfast.sim.planes.simulated_plane import SimulatedPlane, Trait, world_of
+from holdfast.sim.run import Scenario
+from holdfast.sim.worlds.authority.census import SETTINGS, AuthorityCensus, CountedServer
 from holdfast.sim.worlds.authority.people import (
     FAULTS_MS,
     NODES,
@@ -46,7 +48,6 @@ from holdfast.sim.worlds.authority.people import (
     script,
 )
 from holdfast.sim.worlds.authority.rogues import Rogue
-from holdfast.sim.worlds.authority.room_checks import CapacityClasses, OvercommittedRoom
 from holdfast.sim.worlds.authority.scripted_agents import ScriptedAgent
 from holdfast.sim.worlds.authority.scripted_controllers import (
     ScriptedDrainController,
@@ -57,7 +58,6 @@ from holdfast.sim.worlds.authority.scripted_controllers import (
     ScriptedWorkloadController,
 )
 from holdfast.sim.worlds.authority.scripted_schedulers import ScriptedScheduler
-from holdfast.sim.worlds.authority.witness import FOLLOWER, TruthfulRefusals
 
 SETTLE_MS = 150_000
 # Few enough that a server which asks late may find that the fate of its transaction is gone.

@@ -26,13 +26,13 @@ from holdfast.observe.watch_events import SERVERS
 from holdfast.sim.cell import Cell, Seat, SimulatedMachine
 from holdfast.sim.check import Checker
 from holdfast.sim.plan import Act, Hazard, calendar_steps, late_requests
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.planes.component_taps import ComponentTap
 from holdfast.sim.planes.shared_names import TENANTS
 from holdfast.sim.planes.simulated_plane import SimulatedPlane, world_of
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.end_to_end.scenario import (
     LAWS,
     SERVER_NAMES,

@@ -33,6 +33,7 @@ from holdfast.sim.cell import Host, Seat
 from holdfast.sim.check import Checker
 from holdfast.sim.faults import HOST, FaultKind, Heal
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, calendar_steps
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.planes.component_taps import tap_component
 from holdfast.sim.planes.process_table import THING, Processes
 from holdfast.sim.planes.shared_names import TENANTS
@@ -42,7 +43,6 @@ from holdfast.sim.run import Scenario
 from holdfast.sim.virtual_network import PathFault
 from holdfast.sim.world import World
 from holdfast.sim.worlds.agents.observers import check_every
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.end_to_end.scenario import LAWS, WELL_WITHIN_MS, parts
 from holdfast.sim.worlds.end_to_end.tight import timing
 

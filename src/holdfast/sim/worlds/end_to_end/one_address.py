@@ -19,11 +19,11 @@ from holdfast.model.requests import NodeAction
 from holdfast.observe.watch_events import SERVERS
 from holdfast.sim.check import Checker
 from holdfast.sim.plan import Act, Hazard, calendar_steps, late_requests
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.planes.node_health_taps import NodeDecision
 from holdfast.sim.planes.simulated_plane import SimulatedPlane, world_of
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 from holdfast.sim.worlds.end_to_end.hung_servers import choose_servers
 from holdfast.sim.worlds.end_to_end.hung_servers import script as services
 from holdfast.sim.worlds.end_to_end.scenario import (

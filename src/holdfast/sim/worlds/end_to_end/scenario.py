@@ -17,6 +17,8 @@ from holdfast.model.meta import Object
 from holdfast.sim.cell import Factory
 from holdfast.sim.plan import LATENESS, Act, Hazard, calendar_steps
 from holdfast.sim.planes import invariants
+from holdfast.sim.planes.checkers.plane_census import MISSED
+from holdfast.sim.planes.checkers.process_checks import DesiredWork
 from holdfast.sim.planes.components import (
     add_scheduler,
     controllers,
@@ -41,7 +43,6 @@ from holdfast.sim.planes.simulated_plane import (
 )
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
-from holdfast.sim.worlds.end_to_end.checks import DesiredWork
 from holdfast.sim.worlds.end_to_end.people import NAME as RESERVER
 from holdfast.sim.worlds.end_to_end.people import SCOPE, ReservingScheduler, RestingOperator
 
@@ -96,6 +97,38 @@ HAZARDS = (
     Hazard("delivery_repeat", 20, for_ms=(1_000, 60_000), amount=(50, 500)),
     Hazard("delivery_stale", 20, for_ms=(1_000, 60_000), amount=(50, 500)),
     Hazard("stream_break", 60),
+)
+
+# What must happen over the seeds of the default run.
+DEMANDED = (
+    "node suspected",
+    "node marked",
+    "node cleared",
+    "node fenced",
+    "node returned in a new life",
+    "move Unknown -> Running",
+    "move Unknown -> Failed",
+    "move Pending -> Reserved",
+    "move Reserved -> Bound",
+    "move Reserved -> Pending",
+    "replaced",
+    "started again in place",
+    "ended: DeadlinePassed",
+    "ended: Exited",
+    "ended: Rebooted",
+    "ended: ShimDied",
+    "ended: Stopped",
+    "adopted by the next agent",
+    "lease taken over by an instance of the same identity",
+    "lease taken back by a later life",
+    "accepted Bind",
+    "accepted ReportPending",
+    "accepted RegisterNode",
+    "repeated request",
+    "Bind refused",
+    "list restarted after Expired",
+    "lost answer settled by a read",
+    MISSED,
 )
 
 

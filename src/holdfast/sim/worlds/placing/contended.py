@@ -27,11 +27,11 @@ from holdfast.model.meta import Object, ObjectMeta
 from holdfast.sim.check import Settles
 from holdfast.sim.plan import Act
 from holdfast.sim.planes import invariants
+from holdfast.sim.planes.checkers.commit_checks import ReservationClaims
 from holdfast.sim.planes.shared_names import TENANTS
 from holdfast.sim.planes.simulated_plane import Trait
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
-from holdfast.sim.worlds.authority.commit_checks import ReservationClaims
 from holdfast.sim.worlds.placing.preemption_checks import (
     HeldPromises,
     PreemptedWork,

@@ -18,9 +18,9 @@ from holdfast.model.lifecycle import State
 from holdfast.model.placement.fit import claim, demand_of, take_allocation
 from holdfast.model.refusal import Refusal
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.checkers.ledger_oracle import ACTIVE, StoreCopy
+from holdfast.sim.planes.checkers.liveness import PlaceableReplicas
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, StoreCopy
-from holdfast.sim.worlds.authority.liveness import PlaceableReplicas
 
 _BOUND = (State.BOUND, State.RUNNING, State.UNKNOWN, State.SUCCEEDED)
 FORMED = (ReservationPhase.COMMITTED, ReservationPhase.CONSUMED)

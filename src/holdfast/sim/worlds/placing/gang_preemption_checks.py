@@ -17,9 +17,9 @@ from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import State
 from holdfast.model.placement.fit import demand_of
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.checkers.ledger_oracle import ACTIVE, StoreCopy
+from holdfast.sim.planes.checkers.liveness import PlaceableReplicas
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, StoreCopy
-from holdfast.sim.worlds.authority.liveness import PlaceableReplicas
 from holdfast.sim.worlds.placing.gang_checks import FORMED, least_members
 from holdfast.sim.worlds.placing.preemption_checks import (
     REPLICAS,

@@ -18,10 +18,10 @@ from holdfast.model.kinds.tenant import Quota
 from holdfast.model.meta import Object
 from holdfast.sim.check import Settles
 from holdfast.sim.plan import Act
+from holdfast.sim.planes.checkers.liveness import PlaceableReplicas
 from holdfast.sim.planes.initial_objects import defaults
 from holdfast.sim.planes.simulated_plane import SimulatedPlane
 from holdfast.sim.randomness import pick
-from holdfast.sim.worlds.authority.liveness import PlaceableReplicas
 from holdfast.sim.worlds.placing import contended
 from holdfast.sim.worlds.placing.gang_checks import GangsProceed, WholeGangs
 from holdfast.sim.worlds.placing.gang_preemption_checks import PreemptedGangs, StuckGangs

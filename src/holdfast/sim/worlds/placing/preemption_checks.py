@@ -18,8 +18,8 @@ from holdfast.model.ledger import Amounts, DisruptionLedger, NodeLedger, TenantU
 from holdfast.model.lifecycle import TAKES_BACK, Cause, State
 from holdfast.model.placement.fit import demand_of
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.checkers.ledger_oracle import ACTIVE, StoreCopy
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, StoreCopy
 
 REPLICAS, RESERVATIONS = "objects/replicas/", "objects/reservations/"
 RUNS = (State.BOUND, State.RUNNING)

@@ -33,6 +33,8 @@ from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.faults import STORE, FaultKind
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, Prompted, calendar_steps
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
+from holdfast.sim.planes.checkers.liveness import PlaceableReplicas
 from holdfast.sim.planes.components import person
 from holdfast.sim.planes.facts import StateFact
 from holdfast.sim.planes.shared_names import CLIENT_SERVERS
@@ -40,8 +42,6 @@ from holdfast.sim.planes.simulated_plane import SimulatedPlane, world_of
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
-from holdfast.sim.worlds.authority.liveness import PlaceableReplicas
 from holdfast.sim.worlds.end_to_end.scenario import LAWS, WELL_WITHIN_MS, parts, service
 
 NODES = 5

@@ -42,13 +42,13 @@ from holdfast.sim.cell import Factory, Seat, SimulatedMachine
 from holdfast.sim.check import CRASHED, Checker, Commit
 from holdfast.sim.faults import STORE, FaultKind, Heal
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, calendar_steps
+from holdfast.sim.planes.checkers.witness import FinalRecount
 from holdfast.sim.planes.facts import AcknowledgedRequest, StateFact
 from holdfast.sim.planes.simulated_plane import ServerFactory, SimulatedPlane, Trait, world_of
 from holdfast.sim.planes.simulated_server import SimServer
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.witness import FinalRecount
 from holdfast.sim.worlds.end_to_end.scenario import LAWS, WELL_WITHIN_MS, parts, service
 from holdfast.sim.worlds.versions.newer import (
     FIELD,

@@ -19,8 +19,8 @@ from holdfast.model.lifecycle import CHARGED, State, transition
 from holdfast.model.no_effect import NO_EFFECT
 from holdfast.model.placement.vacancy import vacates
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.checkers.ledger_oracle import ACTIVE, StoreCopy
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, StoreCopy
 
 _OPERATORS_FIELDS = ("cordoned", "drain", "taints", "protected_for", "pool", "region", "zone")
 
@@ -169,7 +169,7 @@ class FieldOwnership(Checker):
     invariants = ("INV6", "C6.9")
 
     def __init__(self, store_copy: StoreCopy, *, status: bool = False) -> None:
-        """`status` means that controllers of this world own parts of a workload's status."""
+        """`status` means that controllers of the world own parts of a workload's status."""
         self.store_copy = store_copy
         self._status = status
 

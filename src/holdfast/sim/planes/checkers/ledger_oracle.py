@@ -1,10 +1,10 @@
 """What the store holds, added up independently after every commit.
 
-The checkers of this world follow the changes of each revision. Except for decoding, they never call
+The checkers follow the changes of each revision. Except for decoding, they never call
 the functions that made the changes. This module compares each ledger with the replicas and
-reservations, and each accepted request with the limits of the same revision. `invariants` checks
-which actor changed what, `witness` what was acknowledged and watched, `liveness` what must happen
-in the end.
+reservations, and each accepted request with the limits of the same revision. `permitted_changes`
+checks which actor changed what, `witness` what was acknowledged and watched, `liveness` what must
+happen in the end.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def _class_most(ledger: QuotaLedger, tenant: str, name: str, resource: str) -> f
 
 
 def _cohort_most(ledger: QuotaLedger, resource: str) -> float:
-    """All tenants of this world are limited in the same resources."""
+    """All tenants of a world are limited in the same resources."""
     stated = [limits.hard[resource] for limits in ledger.limits.values() if resource in limits.hard]
     return sum(stated) if stated else UNLIMITED
 

@@ -27,10 +27,10 @@ from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Actor, State
 from holdfast.model.meta import Operation
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy, accepted_in
+from holdfast.sim.planes.checkers.permitted_changes import same, steps_of
 from holdfast.sim.planes.shared_names import LIFE
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.invariants import same, steps_of
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy, accepted_in
 
 _FENCED = (NodePhase.FENCED, NodePhase.LOST)
 _OUT = (NodePhase.UNKNOWN, *_FENCED)
@@ -91,7 +91,7 @@ class NodeMarks(Checker):
             self.violated("INV2", f"{new.name} returned from its fence in the same incarnation")
 
     def _check_mark_number(self, old: Node, new: Node) -> None:
-        """A Fence or Clear applies to the mark that its operation id names in this world."""
+        """A Fence or Clear applies to the mark that its operation id names."""
         marks = [n.status.mark.number for n in (old, new) if n.status.mark is not None]
         for operation in accepted_in(old, new):
             what, _, number = operation.id.rpartition("/")[2].partition("-")

@@ -10,9 +10,9 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import STAGES, Stage, State
 from holdfast.sim.check import Checker
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.planes.process_table import Processes, ProcessStarted
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 _MAY_WAIT = (State.PENDING, State.RESERVED)
 

@@ -1,7 +1,7 @@
 """What must happen after the faults: nothing is stuck, what fits is placed, writes stop.
 
-The script then tells every scripted client to rest: to finish what there is and to start nothing
-new. What is not done after that would never be done.
+The script of a world then tells scripted clients to rest: to finish what there is and to start
+nothing new. What is not done after that would never be done.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from holdfast.model.placement.fit import claim, demand_of
 from holdfast.model.placement.placement_rules import isolation_refusal, neighbour_refusal
 from holdfast.model.refusal import Refusal
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.checkers.ledger_oracle import ACTIVE, StoreCopy
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, StoreCopy
 
 # Without faults, everything that can make progress does so within this time.
 STUCK_MS = 60_000

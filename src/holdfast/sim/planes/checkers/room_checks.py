@@ -16,9 +16,9 @@ from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import State
 from holdfast.model.quantity import exact
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.checkers.ledger_oracle import ACTIVE, StoreCopy
+from holdfast.sim.planes.checkers.permitted_changes import same
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.invariants import same
-from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, StoreCopy
 
 RESOURCES = {"cpu": 1000, "memory": 1}
 _HEADROOM = Fraction(1, 10)

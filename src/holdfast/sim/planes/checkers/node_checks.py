@@ -16,10 +16,10 @@ from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.requests import NodeAction
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.planes.node_health_taps import HeartbeatFilter, NodeDecision
 from holdfast.sim.planes.process_table import Processes
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 # The disruption limits as intended, whatever the code under test makes of them.
 _SHARE, _FEWEST, _AGREEMENT = SILENT_PERCENT_MAX, ZONE_NODES_MIN, AGREEMENT_FACTOR

@@ -12,12 +12,12 @@ from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.lifecycle import State
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.checkers.ledger_oracle import LEASES, StoreCopy
+from holdfast.sim.planes.checkers.permitted_changes import same, steps_of
 from holdfast.sim.planes.component_taps import ComponentTap
 from holdfast.sim.planes.facts import AcknowledgedRequest, ServerOutcome
 from holdfast.sim.planes.process_table import Adopted, ProcessEnded, ProcessStarted
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.invariants import same, steps_of
-from holdfast.sim.worlds.authority.ledger_oracle import LEASES, StoreCopy
 
 # How often the caches are asked what they missed; one that ends in between is not.
 LOOK_MS = 10_000
@@ -30,40 +30,9 @@ _PHASE_CHANGES = {
 }
 
 MISSED = "cache missed a change, and the resync found it"
-# What must happen over the seeds of the default run.
-DEMANDED = (
-    "node suspected",
-    "node marked",
-    "node cleared",
-    "node fenced",
-    "node returned in a new life",
-    "move Unknown -> Running",
-    "move Unknown -> Failed",
-    "move Pending -> Reserved",
-    "move Reserved -> Bound",
-    "move Reserved -> Pending",
-    "replaced",
-    "started again in place",
-    "ended: DeadlinePassed",
-    "ended: Exited",
-    "ended: Rebooted",
-    "ended: ShimDied",
-    "ended: Stopped",
-    "adopted by the next agent",
-    "lease taken over by an instance of the same identity",
-    "lease taken back by a later life",
-    "accepted Bind",
-    "accepted ReportPending",
-    "accepted RegisterNode",
-    "repeated request",
-    "Bind refused",
-    "list restarted after Expired",
-    "lost answer settled by a read",
-    MISSED,
-)
 
 
-class EndToEndCensus(Checker):
+class PlaneCensus(Checker):
     """Counts by name. The taps around the machines report what the machines went through."""
 
     def __init__(self, store_copy: StoreCopy) -> None:

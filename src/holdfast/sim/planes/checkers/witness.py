@@ -21,10 +21,10 @@ from holdfast.model.time import Instant
 from holdfast.model.transaction import Batch, Change, Page, Record
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy, accepted_in
 from holdfast.sim.planes.facts import AcknowledgedRequest, DeniedRequest, StateFact, Trespass
 from holdfast.sim.planes.shared_names import MISCHIEF
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy, accepted_in
 
 FOLLOWER = "follower"
 REOPEN_MS = 1_000
@@ -263,7 +263,7 @@ class FinalRecount(Checker):
     invariants = ("INV3", "INV4")
 
     def __init__(self) -> None:
-        # The name of a sum that may be wrong in this world.
+        # The name of a sum that may be wrong in the world.
         self.inexact = ""
 
     def at_end(self, world: World) -> None:

@@ -16,9 +16,9 @@ from holdfast.model.ledger import DisruptionLedger
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.placement.disruption import BUDGETED, is_available
 from holdfast.sim.check import Checker, Commit
+from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
+from holdfast.sim.planes.checkers.permitted_changes import same, steps_of
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.invariants import same, steps_of
-from holdfast.sim.worlds.authority.ledger_oracle import StoreCopy
 
 _READY = (Stage.READY, Stage.SERVING)
 _CAUSES = tuple(sorted(cause.value for cause in BUDGETED))
