@@ -32,6 +32,8 @@ from holdfast.store.memory import Keyspace
 OPERATOR = "operator"
 
 Processing = Callable[[World, FenceTiming], Processes]
+# Given an identity and how its machine is made: how to make a machine that also observes that one.
+Tap = Callable[[str, Factory], Factory]
 
 
 # The store and the servers ------------------------------------------------------------------------
@@ -102,23 +104,25 @@ def add_scheduler(
     *,
     is_observed: bool = False,
     stall: tuple[int, Stall] | None = None,
+    tap: Tap = tap_component,
     **options: Any,
 ) -> Cell:
     """Add a scheduler at once; `options` are those of `Scheduler`.
 
-    Of one that is observed, every request and answer is a fact; `stall` as in `SchedulerTap`.
+    `tap` observes it by its identity. Of one that is observed, every request and answer is a fact;
+    `stall` as in `SchedulerTap`.
     """
 
     def make(seat: Seat) -> SimulatedMachine:
         return Scheduler(name, seat.rng, **options)
 
     identity = f"system:scheduler:{name}"
-    tapped = tap_component(identity, tap_scheduler(name, make, stall) if is_observed else make)
+    tapped = tap(identity, tap_scheduler(name, make, stall) if is_observed else make)
     return plane.add(cell, tapped, identity)
 
 
-def controllers(*cells: str, asked: tuple[str, ...] = ()) -> Trait:
-    """Runners of all controllers, of which one leads each controller.
+def controllers(*cells: str, asked: tuple[str, ...] = (), tap: Tap = tap_component) -> Trait:
+    """Runners of all controllers, of which one leads each controller. `tap` observes them.
 
     `asked` are the addresses at which they ask for heartbeat reports; usually those of the servers.
     """
@@ -131,7 +135,7 @@ def controllers(*cells: str, asked: tuple[str, ...] = ()) -> Trait:
 
         make: Factory = team if plane.heartbeats is None else plane.heartbeats.around(team)
         for cell in cells:
-            plane.add(cell, tap_component("", make), "system:controllers")
+            plane.add(cell, tap("", make), "system:controllers")
 
     return add
 
@@ -153,13 +157,12 @@ def process_tables(make: Processing | None = None) -> Trait:
     return add
 
 
-NodeTap = Callable[[str, Factory], Factory]
 # Where the nodes are of a plane that is not of a region.
 REGION = "eu"
 
 
 def equal_nodes(
-    count: int, *, zones: str = "abc", has_installation: bool = False, tap: NodeTap = tap_component
+    count: int, *, zones: str = "abc", has_installation: bool = False, tap: Tap = tap_component
 ) -> Trait:
     """Equal nodes with real agents, which start processes, in these zones of the plane's region.
 
@@ -182,7 +185,7 @@ def equal_nodes(
 
 
 def add_node(
-    plane: SimulatedPlane, name: str, facts: NodeFacts, *, tap: NodeTap = tap_component
+    plane: SimulatedPlane, name: str, facts: NodeFacts, *, tap: Tap = tap_component
 ) -> Cell:
     """Add a node with a real agent at once."""
 

@@ -16,12 +16,14 @@ from typing import Any
 
 import msgspec
 
+from holdfast.commit.context import PlaneSettings
 from holdfast.commit.flow.guarded_server import GuardedServer
 from holdfast.commit.flow.overload import Overloaded
 from holdfast.commit.flow.seats import FlowControllers
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError
 from holdfast.model.machine import Answer, Answered, Ask, Asked, Started, Txn, Wake, Woken
+from holdfast.model.plane import Plane
 from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.requests import Patch, PatchType, RenewLease, Term
 from holdfast.model.time import Instant
@@ -29,6 +31,8 @@ from holdfast.model.transaction import Transaction
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker
 from holdfast.sim.plan import Fault
+from holdfast.sim.planes.components import servers, store
+from holdfast.sim.planes.simulated_plane import SimulatedPlane, build_plane
 from holdfast.sim.world import World
 
 SERVER = "server"
@@ -302,16 +306,17 @@ class OverloadPlane:
         """`service_us` is the processor time of a request and `store_us` the store's time for a
         transaction, which does not depend on the processor.
         """
-        self.world, self.service_us, self.store_us = world, service_us, store_us
+        self.service_us, self.store_us = service_us, store_us
+        self.parts = SimulatedPlane(world, Plane(servers=(SERVER,)))
         self.meter = LoadMeter(world, warm_s, None if is_peak_measured else self.capacity)
         self._warm_s = warm_s
-        world.add_store()
-        world.stores["store"].service_us = store_us
 
-        def server(seat: Seat) -> GuardedServer:
+        def server(seat: Seat, _settings: PlaneSettings) -> GuardedServer:
             return GuardedServer(Service(), FlowControllers(seat.rng))
 
-        cell = world.add(SERVER, server, store="store", identity="system:server:s")
+        build_plane(self.parts, (store(), servers(server)))
+        world.stores["store"].service_us = store_us
+        cell = world.cells[SERVER]
         cell.burden = burden(lambda: cell.machine, service_us)
         for tenant in TENANTS:
             identity = Identity(name=f"program-of-{tenant}", tenants=(tenant,))
@@ -319,7 +324,7 @@ class OverloadPlane:
             def make(seat: Seat, tenant: str = tenant) -> TenantClients:
                 return TenantClients(seat, tenant, self.meter, demand_of(tenant), peak_clients)
 
-            world.add(identity.name, make, identity=identity)
+            self.parts.add(identity.name, make, identity)
         for number in range(HOLDERS):
             name = f"scheduler-{number}"
             self._add_periodic(
@@ -332,7 +337,7 @@ class OverloadPlane:
         def make(seat: Seat) -> PeriodicClient:
             return PeriodicClient(seat, self.meter, kind, body, every_ms)
 
-        self.world.add(name, make, identity=identity)
+        self.parts.add(name, make, identity)
 
     @property
     def capacity(self) -> float:
@@ -348,4 +353,4 @@ class OverloadPlane:
         probe = Get("workloads", "w", TENANTS[0])
         self._add_periodic("reader", reader, PROBE, probe, PROBE_MS)
         at_ms, stalled_ms = (self._warm_s + STALL_S) * 1_000, (BACK_S - STALL_S) * 1_000
-        self.world.faults.schedule(Fault(at_ms, "store_stall", "store", for_ms=stalled_ms))
+        self.parts.world.faults.schedule(Fault(at_ms, "store_stall", "store", for_ms=stalled_ms))

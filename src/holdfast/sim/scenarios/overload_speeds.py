@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from holdfast.commit.flow.concurrency_limit import WAIT_INSIDE
-from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.overload_plane import (
     AFTER_S,
@@ -215,7 +214,7 @@ def greedy_tenant(attribute: str, speed: float) -> Scenario:
 
 
 def _check(world: World, plane: OverloadPlane, sentences: Sequence[Sentence]) -> None:
-    store_copy = StoreCopy()
+    store_copy = plane.parts.store_copy
     log = RunLog(store_copy)
     world.check(store_copy, log, plane.meter)
     world.check(SentenceChecks(log, sentences))

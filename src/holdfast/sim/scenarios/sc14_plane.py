@@ -12,13 +12,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.agent import Agent
 from holdfast.agent.node_facts import NodeFacts
 from holdfast.commit.context import PlaneSettings
 from holdfast.commit.flow.guarded_server import GuardedServer
 from holdfast.commit.flow.seats import FlowControllers
-from holdfast.correct.all_controllers import all_controllers
-from holdfast.correct.controller_runner import ControllerRunner
 from holdfast.model.access.identity import Identity
 from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.node import NodePhase
@@ -29,16 +26,22 @@ from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.machine import Answer, Answered, Asked, Changed, Opened, Push, Range, Txn
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.observe.retry import Budget
-from holdfast.propose.scheduler import Scheduler
-from holdfast.sim.cell import Seat
+from holdfast.sim.cell import Factory, Seat
 from holdfast.sim.plan import Fault
 from holdfast.sim.planes import invariants
-from holdfast.sim.planes.components import process_tables, servers, store
+from holdfast.sim.planes.components import (
+    add_node,
+    add_scheduler,
+    controllers,
+    process_tables,
+    servers,
+    store,
+)
 from holdfast.sim.planes.simulated_plane import TWO_SERVERS, SimulatedPlane, build_plane
 from holdfast.sim.planes.simulated_server import SimServer
 from holdfast.sim.scenarios.run_log import RunLog
 from holdfast.sim.scenarios.sc14_clients import TenantClient
-from holdfast.sim.scenarios.sc14_meter import CountedMachine, StormMeter, count_requests
+from holdfast.sim.scenarios.sc14_meter import StormMeter, count_requests
 from holdfast.sim.world import World
 
 SERVER_NAMES = TWO_SERVERS.servers
@@ -140,28 +143,26 @@ class Storm:
         """Its owner gives `store_copy`, `log` and `meter` to the world as checkers, in order."""
         self.world, self.size = world, size
         self.meter = StormMeter(world)
-        plane = SimulatedPlane(world, settings=PlaneSettings(fence=TIMING))
-        self.keyspace, self.store_copy = plane.keyspace, plane.store_copy
+        self.parts = SimulatedPlane(world, settings=PlaneSettings(fence=TIMING))
+        self.store_copy = self.parts.store_copy
         self.log = RunLog(self.store_copy)
-        build_plane(plane, (store(*_objects(size)), process_tables(), servers(_guarded)))
-        self._components()
+        build_plane(
+            self.parts,
+            (
+                store(*_objects(size)),
+                process_tables(),
+                servers(_guarded),
+                controllers("controllers", tap=self._count),
+            ),
+        )
+        add_scheduler(self.parts, "main", "scheduler", tap=self._count)
         self._tenants()
         self._agents()
         self._schedule_faults()
-        self.store_copy.learn(invariants.first_records(plane))
+        self.store_copy.learn(invariants.first_records(self.parts))
 
-    def _components(self) -> None:
-        def runner(seat: Seat) -> ControllerRunner:
-            return ControllerRunner(
-                all_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES
-            )
-
-        def scheduler(seat: Seat) -> Scheduler:
-            return Scheduler("main", seat.rng)
-
-        world, meter = self.world, self.meter
-        world.add("controllers", count_requests(runner, meter), identity="system:controllers")
-        world.add("scheduler", count_requests(scheduler, meter), identity="system:scheduler:main")
+    def _count(self, _identity: str, make: Factory) -> Factory:
+        return count_requests(make, self.meter)
 
     def _tenants(self) -> None:
         for tenant in self.size.tenants:
@@ -173,7 +174,11 @@ class Storm:
                 return TenantClient(seat, tenant, _names(), rate, self.meter, budget)
 
             factory = count_requests(make, self.meter, is_tenant=True)
-            self._later(JOIN_S, identity.name, factory, identity)
+
+            def join(who: Identity = identity, factory: Factory = factory) -> None:
+                self.parts.add(who.name, factory, who)
+
+            self._at(JOIN_S, join)
 
     def _agents(self) -> None:
         rng = self.world.rng("joining")
@@ -185,24 +190,11 @@ class Storm:
                 capacity={"cpu": "8", "memory": "64Gi"},
             )
 
-            def make(seat: Seat, name: str = name, facts: NodeFacts = facts) -> Agent:
-                return Agent(name, facts, seat.rng)
+            def join(name: str = name, facts: NodeFacts = facts) -> None:
+                add_node(self.parts, name, facts, tap=self._count)
 
             # The nodes of a real plane do not join at the same time.
-            at_s = 1 + rng.random() * (JOIN_S - 1)
-            self._later(at_s, name, count_requests(make, self.meter), f"system:node:{name}")
-
-    def _later(
-        self,
-        at_s: float,
-        name: str,
-        factory: Callable[[Seat], CountedMachine],
-        identity: str | Identity,
-    ) -> None:
-        def add(_number: int, _a: None, _b: None) -> None:
-            self.world.add(name, factory, identity=identity)
-
-        self.world.post(int(at_s * 1_000_000), add, None, None)
+            self._at(1 + rng.random() * (JOIN_S - 1), join)
 
     # Faults --------------------------------------------------------------------------------------
 
@@ -218,8 +210,8 @@ class Storm:
         for second in range(BACK_S, END_S):
             self._at(second, self._record_problems)
 
-    def _at(self, second: int, act: Callable[[], None]) -> None:
-        self.world.post(second * 1_000_000, lambda _number, _a, _b: act(), None, None)
+    def _at(self, second: float, act: Callable[[], None]) -> None:
+        self.world.post(int(second * 1_000_000), lambda _number, _a, _b: act(), None, None)
 
     def _work_takes_time(self) -> None:
         for name in SERVER_NAMES:

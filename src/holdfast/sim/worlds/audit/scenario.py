@@ -23,12 +23,15 @@ from holdfast.model.audit.chain import ChainVerifier
 from holdfast.model.audit.journal_protocol import Append, Appended, Cut, Prune, Ready, Resume
 from holdfast.model.errors import Unavailable
 from holdfast.model.machine import Answered, Started, Txn, Wake, Woken
+from holdfast.model.plane import Plane
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Put, Transaction
 from holdfast.observe.audit_writer.audit_writer import AuditWriter
 from holdfast.sim.cell import Cell, Seat
 from holdfast.sim.check import Checker, Commit, Settles
 from holdfast.sim.plan import Hazard, calendar_steps
+from holdfast.sim.planes.components import person, servers, store
+from holdfast.sim.planes.simulated_plane import SimulatedPlane, world_of
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
@@ -238,19 +241,21 @@ def behind(world: World) -> str | None:
     return f"{lag} revisions are not in the chain" if lag > 60 else None
 
 
-def build(world: World) -> None:
-    world.add_store()
-    journals = SimulatedJournals(world)
-    for name in WRITERS:
-        world.add(name, lambda seat: AuditWriter(seat.name), store="store")
-    for name in CLIENTS:
-        world.add(name, ScriptedAuthority, store="store")
-    world.check(OneChain(journals), Settles("V1", behind, within_ms=CAUGHT_UP_MS))
+def journals(plane: SimulatedPlane) -> None:
+    """The disks of the writers, and what must hold of the records on them."""
+    chain = OneChain(SimulatedJournals(plane.world))
+    plane.world.check(chain, Settles("V1", behind, within_ms=CAUGHT_UP_MS))
 
 
 SCENARIO = Scenario(
     name="holdfast.sim.worlds.audit.scenario:SCENARIO",
-    build=build,
+    build=world_of(
+        store(),
+        servers(lambda seat, _settings: AuditWriter(seat.name)),
+        *(person(name, lambda seat, _who: ScriptedAuthority(seat), name) for name in CLIENTS),
+        journals,
+        plane=Plane(servers=WRITERS),
+    ),
     hazards=HAZARDS,
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,
