@@ -19,6 +19,7 @@ from holdfast.model.meta import ObjectMeta, Quantity
 from holdfast.model.requests import Bind, RegisterNode, Target, Term
 from holdfast.store.etcd import EtcdConfig, EtcdStore
 from tests.etcd_cluster import EtcdCluster
+from tests.live.process_plane import plane_on_etcd
 
 BINDS = 3_000
 BIND_NODES = 50
@@ -31,7 +32,7 @@ async def register(rig: Rig, count: int) -> list[dict[str, Any]]:
     found = []
     for n in range(count):
         name = f"node-{n}"
-        (line,) = await connect(rig.plane.port, rig.tls(f"system:node:{name}"), 1)
+        (line,) = await connect(rig.server.port, rig.tls(f"system:node:{name}"), 1)
         capacity: dict[str, Quantity] = {"cpu": "64", "memory": "4Ti", "replicas": "1000"}
         spec = NodeSpec(region="eu", zone="eu-a", capacity=capacity)
         asked = RegisterNode(Node(ObjectMeta(name=name), spec=spec))
@@ -105,9 +106,7 @@ class Binder:
 
 async def binds_on_etcd(folder: Path) -> None:
     with EtcdCluster(folder / "etcd") as cluster:
-        async with Rig(
-            folder / "on-etcd", "--store", "etcd://" + ",".join(cluster.endpoints)
-        ) as rig:
+        async with Rig(folder / "on-etcd", plane=plane_on_etcd(cluster, 1)) as rig:
             (line,) = await rig.lines(1)
             space = await rig.tenant(line, "acme")
             binder = Binder(rig, await register(rig, BIND_NODES))

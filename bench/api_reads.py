@@ -20,10 +20,10 @@ class Bare:
     """A bare server over TLS in its own process, which always answers with one body."""
 
     def __init__(self, rig: Rig, body: bytes) -> None:
-        file = rig.plane.data.with_suffix(".body")
+        file = rig.server.data.with_suffix(".body")
         file.write_bytes(body)
-        pki = rig.plane.data / "pki"
-        parts = (str(pki / "server.crt"), str(pki / "server.key"), str(file))
+        shown = (str(rig.pki / f"server-{rig.server.name}.{it}") for it in ("crt", "key"))
+        parts = (*shown, str(file))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.http_bare", *parts], stdout=subprocess.PIPE, text=True
         )

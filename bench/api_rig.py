@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 
 from bench.http_load import Connection, connect, request
-from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model.errors import invariant
+from holdfast.model.plane import Plane
 from holdfast.model.requests import AcquireLease, Term
 from tests.live.plane_process import PlaneProcess
+from tests.live.process_plane import MAIN, ProcessPlane
 
 GROUP = "/apis/holdfast.dev/v1"
 CONNECTIONS = 32
@@ -43,38 +44,35 @@ def workload(name: str) -> dict[str, Any]:
     return document("Workload", name, spec={"replicas": 1, "template": template})
 
 
-def chunks(documents: list[Any], path: str) -> Iterator[bytes]:
-    for at in range(0, len(documents), BATCH):
-        yield request("POST", path, _encode(documents[at : at + BATCH]))
+def chunks(documents: list[Any], path: str, size: int = BATCH) -> Iterator[bytes]:
+    """Requests with `size` documents each."""
+    for at in range(0, len(documents), size):
+        yield request("POST", path, _encode(documents[at : at + size]))
 
 
-class Rig:
-    """A server process, and connections to it under several identities."""
+class Rig(ProcessPlane):
+    """A plane of servers, and connections to the first one under several identities."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        folder.mkdir(exist_ok=True)
-        self.plane = PlaneProcess(folder / "data", *options)
+    def __init__(self, folder: Path, *options: str, plane: Plane = MAIN) -> None:
+        super().__init__(folder, *options, plane=plane)
         self._lines: list[Connection] = []
 
-    async def __aenter__(self) -> Rig:
-        await self.plane.start()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
+    async def close(self) -> None:
         for line in self._lines:
             line.close()
-        self.plane.kill()
+        await super().close()
 
     def tls(self, name: str = "admin", *groups: str) -> ssl.SSLContext:
         """The TLS context of a client; by default of the administrator."""
-        access = self.plane.access()
-        if name != "admin":
-            issued = CertificateAuthority.open(self.plane.data / "pki").issue(name, groups=groups)
-            access = msgspec.structs.replace(access, certificate=issued.certificate, key=issued.key)
+        server = self.server
+        access = server.access() if name == "admin" else server.access_as(name, *groups)
         return access.context()
 
-    async def lines(self, count: int, name: str = "admin") -> list[Connection]:
-        made = await connect(self.plane.port, self.tls(name), count)
+    async def lines(
+        self, count: int, name: str = "admin", server: PlaneProcess | None = None
+    ) -> list[Connection]:
+        """Connections to a server, by default to the first one."""
+        made = await connect((server or self.server).port, self.tls(name), count)
         self._lines += made
         return made
 
@@ -98,7 +96,5 @@ class Rig:
 
     def rss_mb(self) -> float:
         """Resident memory of the server."""
-        process = self.plane._process
-        invariant(process is not None, "the server runs")
-        text = Path(f"/proc/{process.pid}/status").read_text()  # type: ignore[union-attr]
+        text = Path(f"/proc/{self.server.pid}/status").read_text()
         return int(text.partition("VmRSS:")[2].split()[0]) / 1024

@@ -116,7 +116,7 @@ async def recover(
     moved = observed.on(there)
     spent = Spent(plane, hollows[:-1])
     began = time.perf_counter()
-    lost.end()
+    lost.kill()
     fenced_at = await observed.until(
         lambda: observed.phases.get(there) is NodePhase.FENCED, FENCE_PATIENCE_S
     )
@@ -157,7 +157,7 @@ async def controlled(folder: Path, parts: list[str]) -> None:
         ]
         try:
             for it in hollows:
-                await it.works(PATIENCE_S)
+                await it.ready(PATIENCE_S)
             await observed.until(lambda: len(observed.phases) == NODES, PATIENCE_S)
             await asyncio.sleep(SETTLE_S)
             await converge(plane, observed, hollows)
@@ -167,7 +167,7 @@ async def controlled(folder: Path, parts: list[str]) -> None:
                 await recover(plane, observed, hollows, timing)
         finally:
             for it in hollows:
-                it.end()
+                it.kill()
 
 
 async def crowded(folder: Path) -> None:
@@ -178,7 +178,7 @@ async def crowded(folder: Path) -> None:
         hollows = [Hollow(plane, "hollow", "--count", str(CROWD), "--pause-ms", pause_ms)]
         try:
             try:
-                await hollows[0].works(JOIN_PATIENCE_S)
+                await hollows[0].ready(JOIN_PATIENCE_S)
             except TimeoutError:
                 known, doubts = len(observed.phases), len(observed.doubts)
                 raise SystemExit(
@@ -209,7 +209,7 @@ async def crowded(folder: Path) -> None:
                 load=load(),
             )
         finally:
-            hollows[0].end()
+            hollows[0].kill()
 
 
 def main() -> None:

@@ -10,14 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
 
-from bench.hollow import GREETING
 from bench.run import cpu_s, memory_kb
 from holdfast.agent.work import is_ready
 from holdfast.host.client.list_watch import Listed, follow
@@ -25,44 +22,20 @@ from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import Stage, State
 from holdfast.observe.watch_events import Departed, Present
-from tests.live.plane_process import DIE_WITH_PARENT, ROOT
+from tests.live.part import Part, module
 from tests.live.whole_plane import WholePlane
 
-LOOK_S = 0.05
 # Rows of the log are numbered by revision and by position among the writes of one revision.
 _REVISION_SHIFT = 16
 
 
-class Hollow:
-    """One process of hollow nodes."""
+class Hollow(Part):
+    """One process of hollow nodes, which runs from the beginning and is never started again."""
 
     def __init__(self, plane: WholePlane, name: str, *options: str) -> None:
-        self.name, self._log = name, plane.folder / f"{name}.log"
-        servers = [word for url in plane.access_urls for word in ("--server", url)]
-        pki = ("--pki", str(plane.folder / "pki"))
-        command = [sys.executable, "-m", "bench.hollow", *servers, *pki, *options]
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [*DIE_WITH_PARENT, *command],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-
-    async def works(self, within_s: float) -> None:
-        """Wait until all its nodes are registered."""
-        async with asyncio.timeout(within_s):
-            while GREETING not in self._log.read_text():
-                if self.process.poll() is not None:
-                    raise RuntimeError(f"{self.name} has ended: {self._log.read_text()[-2_000:]}")
-                await asyncio.sleep(LOOK_S)
-
-    def end(self) -> None:
-        """End it as a power failure does."""
-        self.process.kill()
-        self.process.wait()
+        arguments = (*plane.reach, "--pki", str(plane.pki), *options)
+        super().__init__(plane.folder, name, *arguments, program=module("bench.hollow"))
+        self.spawn()
 
 
 class Observed:
@@ -159,7 +132,7 @@ class Spent:
 
     def __init__(self, plane: WholePlane, hollows: list[Hollow]) -> None:
         self._pids = {name: part.pid for name, part in plane.parts.items()}
-        self._pids |= {it.name: it.process.pid for it in hollows}
+        self._pids |= {it.name: it.pid for it in hollows}
         self._pids["generator"] = os.getpid()
         self._before = self._now()
         self._began = time.perf_counter()

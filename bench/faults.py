@@ -39,8 +39,10 @@ from holdfast.model.lease_takeover import LEASE_MS, RENEWALS_PER_LEASE
 from holdfast.observe.leader_election import LOOKS_PER_LEASE
 from holdfast.observe.retry import RetryPolicy
 from tests.etcd_cluster import EtcdCluster
+from tests.live.part import Part
 from tests.live.plane_process import PATIENT, workload
-from tests.live.whole_plane import Part, WholePlane
+from tests.live.process_plane import plane_on_etcd
+from tests.live.whole_plane import WholePlane
 from tests.live.witness import beats, overlaps, template
 
 IS_SHORT = bool(os.environ.get("HOLDFAST_BENCH_SHORT"))
@@ -165,8 +167,8 @@ async def on_etcd(
     cluster = EtcdCluster(folder / "etcd", size=members)
     await asyncio.to_thread(cluster.start)
     try:
-        store = ("--store", "etcd://" + ",".join(it.target for it in cluster.members))
-        plane = WholePlane(folder, nodes, servers=2, store=store, fence=(), agent=CAPACITY)
+        about = plane_on_etcd(cluster)
+        plane = WholePlane(folder, nodes, plane=about, fence=(), agent=CAPACITY)
         async with plane:
             if standby:
                 arguments = plane.parts["controllers"].arguments
@@ -189,7 +191,7 @@ async def servers(folder: Path) -> None:
     async with on_etcd(folder, members=1) as (plane, _):
         for number in range(SAMPLES):
             part, began = await authority(plane), time.monotonic()
-            part.end()
+            part.kill()
             killed.append(await new_work(plane, f"killed-{number}", began))
             part.spawn()
             await all_work(plane)
@@ -212,7 +214,7 @@ async def controllers(folder: Path) -> None:
             holds = (await lease_of(plane, "controller:workload")).spec.instance
             part = plane.parts["controllers-2" if holds == "standby" else "controllers"]
             began = time.monotonic()
-            part.end()
+            part.kill()
             taken.append(await new_work(plane, f"controllers-{number}", began))
             part.spawn()
             await all_work(plane)

@@ -22,6 +22,7 @@ from bench.http_load import request, through
 from holdfast.model.errors import invariant
 from tests.etcd_cluster import EtcdCluster
 from tests.free_ports import free_ports
+from tests.live.process_plane import plane_on_etcd
 
 WRITES = 4_000
 CONNECTIONS = 16
@@ -44,11 +45,11 @@ class Measured(msgspec.Struct):
     forwarded: float
 
 
-async def _counted(rigs: tuple[Rig, Rig]) -> dict[str, float]:
+async def _counted(rig: Rig) -> dict[str, float]:
     """The sum of both servers' counters."""
     total: dict[str, float] = {}
-    for rig in rigs:
-        _, text = await rig.plane.fetch("/metrics")
+    for server in rig.processes:
+        _, text = await server.fetch("/metrics")
         for name, value in _COUNTED.findall(text):
             total[name] = total.get(name, 0.0) + float(value)
     return total
@@ -64,19 +65,19 @@ def _bodies(space: str, server: int) -> list[bytes]:
     return [request("POST", f"{space}/workloads", msgspec.json.encode(it)) for it in named]
 
 
-async def _write(rigs: tuple[Rig, Rig]) -> Measured:
-    (line,) = await rigs[0].lines(1)
-    space = await rigs[0].tenant(line, "acme")
+async def _write(rig: Rig) -> Measured:
+    (line,) = await rig.lines(1)
+    space = await rig.tenant(line, "acme")
     await asyncio.sleep(SETTLED_S)
-    lines = [await rig.lines(CONNECTIONS) for rig in rigs]
+    lines = [await rig.lines(CONNECTIONS, server=server) for server in rig.processes]
     bodies = [_bodies(space, server) for server in range(2)]
-    before = await _counted(rigs)
+    before = await _counted(rig)
     began = time.perf_counter()
     done = await asyncio.gather(
         *(through(some, iter(wanted), 201) for some, wanted in zip(lines, bodies, strict=True))
     )
     took = time.perf_counter() - began
-    after = await _counted(rigs)
+    after = await _counted(rig)
     conflicts, committed, forwarded = (
         after[name] - before[name]
         for name in (
@@ -91,14 +92,9 @@ async def _write(rigs: tuple[Rig, Rig]) -> Measured:
 
 async def measure(folder: Path, *, forwarding: bool) -> Measured:
     with EtcdCluster(folder / "etcd") as cluster:
-        store = "etcd://" + ",".join(cluster.endpoints)
-        shared: tuple[str, ...] = ("--store", store, "--pki", f"{folder}/pki")
-        if not forwarding:
-            shared += ("--advertise", f"https://127.0.0.1:{free_ports(1)[0]}")
-        one = Rig(folder / "one", *shared, "--name", "one")
-        two = Rig(folder / "two", *shared, "--name", "two")
-        async with one, two:
-            measured = await _write((one, two))
+        nowhere = () if forwarding else ("--advertise", f"https://127.0.0.1:{free_ports(1)[0]}")
+        async with Rig(folder, *nowhere, plane=plane_on_etcd(cluster)) as rig:
+            measured = await _write(rig)
     wanted = WRITES // 2 if forwarding else 0
     invariant(measured.forwarded == wanted, f"{measured.forwarded} were forwarded, not {wanted}")
     return measured

@@ -43,7 +43,7 @@ async def overhead(folder: Path) -> dict[str, float]:
         before = [0.0, 0.0]
         for turn in range(WARM + ROUNDS):
             if turn == WARM:
-                before = [_cpu_s(it.plane.pid) for it in (plain, sealed)]
+                before = [_cpu_s(it.server.pid) for it in (plain, sealed)]
             # The first of the two requests finds an idle machine a little more often.
             order = (0, 1) if turn % 2 else (1, 0)
             writes = [
@@ -55,7 +55,7 @@ async def overhead(folder: Path) -> dict[str, float]:
             if turn >= WARM:
                 for (which, _), us in zip(writes, found, strict=True):
                     took_us[which].append(us)
-        used = [_cpu_s(it.plane.pid) - at for it, at in zip((plain, sealed), before, strict=True)]
+        used = [_cpu_s(it.server.pid) - at for it, at in zip((plain, sealed), before, strict=True)]
     plain_us, encrypted_us = map(_middle, took_us)
     return {
         "cpu_overhead_pct": 100 * (used[1] / used[0] - 1),

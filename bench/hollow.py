@@ -57,7 +57,7 @@ LOOK_S = 0.05
 # How many nodes join at once. More of them in one process would delay each other's handshakes until
 # these time out, which cannot happen to nodes with a machine each.
 JOINING_MAX = 16
-GREETING = "The hollow nodes"
+
 _PORT_FIRST = 20_000
 _SIGTERM = 15
 
@@ -228,7 +228,7 @@ class HollowNodes:
         await asyncio.gather(*(node.stop() for node in self.nodes))
 
     def greet(self) -> None:
-        sys.stdout.write(f"{GREETING} are {len(self.nodes)}\n")
+        sys.stdout.write(f"The hollow nodes are {len(self.nodes)}\n")
         sys.stdout.flush()
 
 

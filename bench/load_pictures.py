@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.load_plane import TENANTS
 from bench.load_plot import Curve, Panel, Span, draw
 from bench.load_results import Results
-from tests.live.plane_process import ROOT
+from tests.live.part import ROOT
 
 PLOTS = Path(os.environ.get("HOLDFAST_BENCH_PLOTS", ROOT / "build" / "load"))
 

@@ -27,7 +27,7 @@ from bench.run import cpu_s
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model.heartbeat import Renew
 from holdfast.model.requests import AcquireLease, RenewLease, Term
-from tests.live.plane_process import DIE_WITH_PARENT, ROOT
+from tests.live.part import DIE_WITH_PARENT, ROOT
 
 IS_SHORT = bool(os.environ.get("HOLDFAST_BENCH_SHORT"))
 SCALE = 1 / 3 if IS_SHORT else 1.0
@@ -71,14 +71,11 @@ class Plane:
 
     @property
     def pid(self) -> int:
-        process = self._rig.plane._process
-        if process is None:
-            raise RuntimeError("the server is not running")
         # The launcher replaces itself by the server.
-        return process.pid
+        return self._rig.server.pid
 
     def _client(self, name: str, *groups: str) -> Client:
-        issued = CertificateAuthority.open(self._rig.plane.data / "pki").issue(name, groups=groups)
+        issued = CertificateAuthority.open(self._rig.pki).issue(name, groups=groups)
         file = self._folder / f"{name.replace(':', '-')}.pem"
         file.write_bytes(issued.certificate + issued.key)
         return Client(name, str(file))
@@ -131,8 +128,8 @@ class Plane:
         """
         self._runs += 1
         plan = Load(
-            self._rig.plane.port,
-            str(self._rig.plane.data / "pki" / "ca.crt"),
+            self._rig.server.port,
+            str(self._rig.pki / "ca.crt"),
             seconds,
             tuple(streams),
             seed=self._runs,

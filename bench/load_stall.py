@@ -26,6 +26,7 @@ from bench.load_plot import Span
 from bench.load_results import Results
 from bench.load_trace import Trace, causes
 from tests.etcd_cluster import EtcdCluster
+from tests.live.process_plane import plane_on_etcd
 
 BEFORE_STALL_S, STALL_S, AFTER_STALL_S = 20.0, 30.0 if not IS_SHORT else 10.0, 90.0 * SCALE
 # Normal is the rate of before, to a twentieth, over this long, with next to no refusals.
@@ -40,8 +41,7 @@ SLOW_MS = 150.0
 async def stall(folder: Path) -> None:
     """The store pauses for 30 s while clients continue."""
     with EtcdCluster(folder / "etcd") as cluster:
-        store = ("--store", "etcd://" + ",".join(cluster.endpoints))
-        async with Rig(folder / "on-etcd", *store) as rig:
+        async with Rig(folder / "on-etcd", plane=plane_on_etcd(cluster, 1)) as rig:
             plane = Plane(rig, folder)
             await plane.furnish()
             most = await peak(plane, lambda tenant: intents(tenant, "peak"))

@@ -67,8 +67,8 @@ BLIND = ("bench.scheduling.parts", "blind")
 async def brains(rig: Rig, way: str, scheduler: tuple[str, ...] = REAL) -> None:
     """The processes beside the server."""
     if way == "workloads":
-        await rig.run("controllers", "bench.scheduling.parts", "controllers")
-    await rig.run("scheduler", *scheduler)
+        await rig.component("controllers", "bench.scheduling.parts", "controllers")
+    await rig.component("scheduler", *scheduler)
     await asyncio.sleep(SETTLE_S)
 
 

@@ -30,10 +30,11 @@ from statistics import mean
 import aiohttp
 import msgspec
 
+from bench.api_rig import GROUP, document
 from bench.contention.preemption import loop_s
 from bench.harness import figure
 from bench.http_load import Connection, request
-from bench.scheduling.plane import GROUP, Rig, document
+from bench.scheduling.plane import Rig
 from bench.scheduling.shapes import Shape
 from holdfast.host.client.list_watch import Listed, follow
 from holdfast.host.server import forwarding
@@ -110,7 +111,7 @@ class Agents:
         await asyncio.gather(self._follow(), self._send(), self._send())
 
     async def _follow(self) -> None:
-        async with self._rig.plane.client() as client:
+        async with self._rig.server.client() as client:
             async for event in follow(client, Replica, ""):
                 match event:
                     case Listed(objects=objects):
@@ -149,7 +150,7 @@ class Agents:
 
     async def _send(self) -> None:
         """Forward reports, as many at once as wait."""
-        address = f"{self._rig.plane.url}{forwarding.PATH}"
+        address = f"{self._rig.server.url}{forwarding.PATH}"
         connector = aiohttp.TCPConnector(ssl=self._rig.tls(who.server("bench").name))
         async with aiohttp.ClientSession(connector=connector) as session:
             while True:
@@ -227,8 +228,8 @@ async def play(folder: Path, load: Load) -> tuple[float, dict[str, float]]:
     """The seconds of the whole run, and the mean time to admission of each class."""
     async with Rig(folder) as rig:
         await furnish(rig, load)
-        await rig.run("scheduler", "holdfast.host", "scheduler")
-        await rig.run("controllers", "bench.scheduling.parts", "controllers")
+        await rig.component("scheduler", "holdfast.host", "scheduler")
+        await rig.component("controllers", "bench.scheduling.parts", "controllers")
         wanted = submissions(load)
         agents = Agents(rig, {it.name: it.runtime_ms / 1_000 for it in load.classes}, len(wanted))
         task = asyncio.create_task(agents.run())

@@ -22,9 +22,10 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from bench.api_rig import GROUP, document
 from bench.harness import figure
 from bench.scheduling.measuring import Run, measure
-from bench.scheduling.plane import GROUP, TENANT, Rig, document
+from bench.scheduling.plane import TENANT, Rig
 from bench.scheduling.shapes import Book, Shape, book
 from holdfast.host.client.list_watch import Listed, follow
 from holdfast.host.server import forwarding
@@ -92,7 +93,7 @@ class Confirming:
         await asyncio.gather(self._follow(), self._confirm())
 
     async def _follow(self) -> None:
-        async with self._rig.plane.client() as client:
+        async with self._rig.server.client() as client:
             async for event in follow(client, Replica, TENANT):
                 match event:
                     case Listed(objects=objects):
@@ -106,7 +107,7 @@ class Confirming:
             self._waiting.put_nowait(replica)
 
     async def _confirm(self) -> None:
-        address = f"{self._rig.plane.url}{forwarding.PATH}"
+        address = f"{self._rig.server.url}{forwarding.PATH}"
         connector = aiohttp.TCPConnector(ssl=self._rig.tls(who.server("bench").name))
         async with aiohttp.ClientSession(connector=connector) as session:
             epoch = await self._rig.epoch()
@@ -139,7 +140,7 @@ async def plane_rate(folder: Path, shape: Shape) -> tuple[Run, int]:
             body = document("PriorityClass", name, spec=_spec(spec))
             await rig.ask(admin, f"{GROUP}/priorityclasses", body)
         await rig.fill(shape)
-        await rig.run("scheduler", "holdfast.host", "scheduler")
+        await rig.component("scheduler", "holdfast.host", "scheduler")
         confirming = Confirming(rig)
         task = asyncio.create_task(confirming.run())
         await asyncio.sleep(SETTLE_S)

@@ -14,18 +14,10 @@ import time
 
 import msgspec
 
+from bench.api_rig import GROUP, chunks, document
 from bench.harness import load, percentile
 from bench.http_load import Connection, request
-from bench.scheduling.plane import (
-    BATCH,
-    GROUP,
-    SPACE,
-    WORKLOAD_CONTROLLER,
-    Rig,
-    chunks,
-    document,
-    forms,
-)
+from bench.scheduling.plane import BATCH, SPACE, WORKLOAD_CONTROLLER, Rig, forms
 from bench.scheduling.shapes import Shape
 from bench.scheduling.spending import Spending, allowed_per_s
 from holdfast.model.errors import invariant
@@ -162,7 +154,7 @@ async def _prepared(rig: Rig, shape: Shape, way: str) -> _Submission:
         births += await rig.births(name, template, share)
     for at in range(0, len(births), BATCH):
         some = births[at : at + BATCH]
-        (body,) = chunks(forms(some, term), CREATES)
+        (body,) = chunks(forms(some, term), CREATES, BATCH)
         requests.append(([it.name for it in some], body))
     return _Submission([await rig.line(WORKLOAD_CONTROLLER)], requests)
 

@@ -7,14 +7,8 @@ thousand handshakes of agents would take longer than the measurement.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import os
-import ssl
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,12 +16,12 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from bench.http_load import Connection, connect, request, through
+from bench import api_rig
+from bench.api_rig import GROUP, chunks, document
+from bench.http_load import Connection, request, through
 from bench.scheduling.shapes import DISKS, RACKS, Shape
 from holdfast.commit.server import SCOPE
 from holdfast.host.client.create_form import CreateForm, pack
-from holdfast.host.pki.certificates import CertificateAuthority
-from holdfast.host.pki.component_credentials import CONTROLLERS, SCHEDULER, identities, provide
 from holdfast.host.server import forwarding
 from holdfast.model.access import identity as who
 from holdfast.model.encoding.wire import decode_trusted
@@ -46,94 +40,32 @@ from holdfast.model.requests import (
     Target,
     Term,
 )
-from tests.live.plane_process import DIE_WITH_PARENT, ROOT, PlaneProcess
+from tests.live.part import module
 
-GROUP = "/apis/holdfast.dev/v1"
 TENANT = "acme"
 SPACE = f"{GROUP}/namespaces/{TENANT}"
 WORKLOAD_CONTROLLER = "system:controller:workload"
 CREATES = f"{GROUP}/requests?results=names"
 LEASE_MS = 2_000
 BATCH = 250
-START_S = 120.0
 _encode = msgspec.json.encode
 
 
-def document(kind: str, name: str, **more: Any) -> dict[str, Any]:
-    """An object as a client writes it."""
-    metadata = {"name": name}
-    return {"apiVersion": "holdfast.dev/v1", "kind": kind, "metadata": metadata, **more}
-
-
-def chunks(documents: list[Any], path: str, size: int = BATCH) -> Iterator[bytes]:
-    """Requests with `size` documents each."""
-    for at in range(0, len(documents), size):
-        yield request("POST", path, _encode(documents[at : at + size]))
-
-
-class Part:
-    """A process beside the server."""
-
-    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.name, self.pid, self._process, self._log = name, process.pid, process, log
-
-    async def ready(self) -> None:
-        deadline = time.monotonic() + START_S
-        while b"works with" not in self._log.read_bytes():
-            invariant(self._process.poll() is None, f"{self.name}: {self._log.read_text()}")
-            invariant(time.monotonic() < deadline, f"{self.name} did not start")
-            await asyncio.sleep(0.05)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
-class Rig:
-    """One plane. Use as an async context manager; `fill` comes first, then `run`."""
+class Rig(api_rig.Rig):
+    """One plane. Use as an async context manager; `fill` comes first, then `component`."""
 
     def __init__(
         self, folder: Path, *options: str, beside: Mapping[str, int] = MappingProxyType({})
     ) -> None:
         """`beside` are processes that the plane needs and does not start."""
-        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(folder, *options)
         self._beside = dict(beside)
-        self._folder = folder
-        self.plane = PlaneProcess(folder / "data", *options)
-        self.parts: dict[str, Part] = {}
-        self._lines: list[Connection] = []
         self._creation_term: Term | None = None
-
-    async def __aenter__(self) -> Rig:
-        await self.plane.start()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        for line in self._lines:
-            line.close()
-        for part in self.parts.values():
-            part.kill()
-        self.plane.kill()
-
-    # Connections ---------------------------------------------------------------------------------
-
-    def tls(self, name: str) -> ssl.SSLContext:
-        access = self.plane.access()
-        if name != "admin":
-            issued = CertificateAuthority.open(self.plane.data / "pki").issue(name)
-            access = msgspec.structs.replace(access, certificate=issued.certificate, key=issued.key)
-        return access.context()
 
     async def line(self, name: str = "admin") -> Connection:
         """A connection under this name."""
-        (made,) = await connect(self.plane.port, self.tls(name), 1)
-        self._lines.append(made)
+        (made,) = await self.lines(1, name)
         return made
-
-    async def ask(self, line: Connection, path: str, body: Any) -> Any:
-        code, answer = await line.ask(request("POST", path, _encode(body)))
-        invariant(200 <= code < 300, f"{path}: {code} {answer[:300]!r}")
-        return msgspec.json.decode(answer)
 
     async def dropped(self) -> int:
         """How many watches the server has ended because they were not read fast enough."""
@@ -141,37 +73,16 @@ class Rig:
         invariant(code == 200, f"/metrics: {code}")
         return int(body.partition(b"\nholdfast_watches_dropped ")[2].partition(b"\n")[0])
 
-    # Processes -----------------------------------------------------------------------------------
-
-    async def run(self, name: str, *module: str) -> Part:
-        """Start `python -m MODULE …` as a component of this plane."""
-        part = self.parts[name] = self._spawn(name, *module)
-        await part.ready()
-        return part
-
-    def _spawn(self, name: str, *module: str) -> Part:
-        log = self._folder / f"{name}.log"
-        pki = self._folder / "components"
-        for part in (SCHEDULER, CONTROLLERS):
-            provide(self.plane.data / "pki", pki, identities(part, "bench"))
-        origin = ("--server", self.plane.url, "--pki", str(pki))
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                [*DIE_WITH_PARENT, sys.executable, "-m", *module, *origin, "--name", "bench"],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
-        return Part(name, process, log)
+    async def component(self, name: str, *program: str) -> None:
+        """Start `python -m PROGRAM …` as the scheduler or the controllers of this plane."""
+        trust = self.credentials(name, "bench")
+        command = (*module(program[0]), *program[1:])
+        await self.run(name, *self.reach, *trust, "--name", "bench", program=command)
 
     def pids(self) -> dict[str, int]:
         """Every process of the plane."""
-        server = self.plane._process
-        invariant(server is not None, "the server runs")
-        parts = {name: part.pid for name, part in self.parts.items()}
-        return {"server": server.pid} | parts | self._beside  # type: ignore[union-attr]
+        beside = {name: part.pid for name, part in self.parts.items() if part is not self.server}
+        return {"server": self.server.pid} | beside | self._beside
 
     # Initial objects -----------------------------------------------------------------------------
 
@@ -203,7 +114,7 @@ class Rig:
             for n in range(shape.nodes)
         ]
         found: list[Node] = []
-        address = f"{self.plane.url}{forwarding.PATH}"
+        address = f"{self.server.url}{forwarding.PATH}"
         connector = aiohttp.TCPConnector(ssl=self.tls(who.server("bench").name))
         async with aiohttp.ClientSession(connector=connector) as session:
             for at in range(0, len(requests), forwarding.LINES_MAX):
@@ -247,7 +158,7 @@ class Rig:
             return []
         births = await self.births(name, template, count)
         line = await self.line(WORKLOAD_CONTROLLER)
-        bodies = chunks(forms(births, await self.creation_term()), CREATES)
+        bodies = chunks(forms(births, await self.creation_term()), CREATES, BATCH)
         _, _, answers = await through([line], bodies, 200)
         items = [item for answer in answers for item in msgspec.json.decode(answer)["items"]]
         refused = [item for item in items if item["code"] not in (200, 201)]
@@ -275,7 +186,7 @@ class Rig:
             Bind(Target(TENANT, it["name"], it["uid"], 0), node.name, node.metadata.uid, term)
             for it, node in zip(made, itertools.cycle(nodes), strict=False)
         ]
-        bodies = chunks(binds, f"{GROUP}/bindings?results=names")
+        bodies = chunks(binds, f"{GROUP}/bindings?results=names", BATCH)
         _, _, answers = await through([line], bodies, 200)
         items = [item for answer in answers for item in msgspec.json.decode(answer)["items"]]
         refused = [item for item in items if item["code"] != 200]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.live.plane_process import ROOT
+from tests.live.part import ROOT
 
 PAGE = ROOT / "docs" / "client.md"
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)

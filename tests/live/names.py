@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.free_ports import free_ports
-from tests.live.plane_process import ROOT
+from tests.live.part import ROOT
 
 _HOOK = """
 import socket

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
-import shutil
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,110 +19,41 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.requests import AcquireLease, Term
 from holdfast.observe.retry import RetryPolicy
 from tests.free_ports import free_ports
-from tests.patience import PATIENCE_S
+from tests.live.part import HOST, Part
 
-ROOT = Path(__file__).resolve().parents[2]
-START_TIMEOUT_S = 120.0
-# Whatever becomes of the test, no server outlives it.
-DIE_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
-READY = re.compile(r"Holdfast is ready at (\S+)")
 # Patient enough for a server that is killed and started again on a busy machine.
 PATIENT = RetryPolicy(tries_max=60, looks_max=60, deadline_ms=60_000, try_ms=5_000)
 
 
-class PlaneProcess:
+class PlaneProcess(Part):
     """One server. Its port stays the same over restarts."""
 
     def __init__(
         self,
         data: Path,
         *options: str,
+        host: str = "127.0.0.1",
         port: int = 0,
-        wrap: tuple[str, ...] = (),
-        python: Path | None = None,
+        pki: Path | None = None,
+        program: Sequence[str] = HOST,
+        wrap: Sequence[str] = (),
     ) -> None:
-        """`wrap` is what to put before the command, such as prlimit; `python` the interpreter of
-        another version of Holdfast than this tree's.
-        """
-        self.data = data
-        self.port = port or free_ports(1)[0]
-        self._options = options
-        self._wrap = wrap
-        self._python = python
-        self._process: subprocess.Popen[bytes] | None = None
+        """`pki` is the folder of the authority, where it is not its own."""
+        self.data, self.port, self.pki = data, port or free_ports(1)[0], pki or data / "pki"
+        self._address = f"{host}:{self.port}"
+        at = ["serve", "--data", str(data), "--listen", self._address]
+        at += ["--pki", str(pki)] if pki is not None else []
+        super().__init__(data.parent, data.name, *at, *options, program=program, wrap=wrap)
 
     @property
     def url(self) -> str:
-        return f"https://127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def log(self) -> str:
-        path = self.data.with_suffix(".log")
-        return path.read_text() if path.exists() else ""
-
-    def spawn(self) -> subprocess.Popen[bytes]:
-        """Start it, without waiting for it to be ready."""
-        log = self.data.with_suffix(".log").open("wb")
-        python = self._python or sys.executable
-        server = [str(python), "-m", "holdfast.host", "serve", "--data", str(self.data)]
-        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        if self._python is None:
-            env["PYTHONPATH"] = str(ROOT / "src")
-        with log:
-            self._process = subprocess.Popen(
-                [
-                    *DIE_WITH_PARENT,
-                    *self._wrap,
-                    *server,
-                    "--listen",
-                    f"127.0.0.1:{self.port}",
-                    *self._options,
-                ],
-                cwd=ROOT if self._python is None else self.data.parent,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        return self._process
+        return f"https://{self._address}"
 
     async def start(self) -> PlaneProcess:
         """Start it, and wait until it says that it is ready."""
-        process = self.spawn()
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not READY.search(self.log):
-            assert process.poll() is None, f"it ended with {process.returncode}: {self.log}"
-            assert time.monotonic() < deadline, f"it did not start: {self.log}"
-            await asyncio.sleep(0.02)
+        self.spawn()
+        await self.ready()
         return self
-
-    def kill(self) -> None:
-        """As kill -9 does: nothing is finished, nothing is said."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def send(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    async def ended(self, timeout_s: float = PATIENCE_S) -> int:
-        """Its exit code."""
-        assert self._process is not None
-        return await asyncio.to_thread(self._process.wait, timeout_s)
-
-    async def stop(self) -> None:
-        """End it in order; it must end without an error."""
-        if self._process is not None:
-            self.send(signal.SIGTERM)
-            assert await self.ended() == 0, self.log
-            self._process = None
 
     def access(self, *others: PlaneProcess) -> Access:
         """The administrator's, to this server and perhaps others."""
@@ -138,13 +63,15 @@ class PlaneProcess:
     def client(self, *others: PlaneProcess, policy: RetryPolicy = PATIENT) -> AsyncClient:
         return AsyncClient(self.access(*others), policy=policy)
 
-    def client_as(self, name: str, *groups: str) -> AsyncClient:
-        """A client with a certificate of its own, issued by the plane's authority."""
-        issued = CertificateAuthority.open(self.data / "pki").issue(name, groups=groups)
-        access = msgspec.structs.replace(
+    def access_as(self, name: str, *groups: str) -> Access:
+        """The access of a certificate of its own, issued by the plane's authority."""
+        issued = CertificateAuthority.open(self.pki).issue(name, groups=groups)
+        return msgspec.structs.replace(
             self.access(), certificate=issued.certificate, key=issued.key
         )
-        return AsyncClient(access, policy=PATIENT)
+
+    def client_as(self, name: str, *groups: str) -> AsyncClient:
+        return AsyncClient(self.access_as(name, *groups), policy=PATIENT)
 
     async def fetch(self, path: str, *, known: bool = True) -> tuple[int, str]:
         """Code and text of any path, as the administrator or without credentials."""

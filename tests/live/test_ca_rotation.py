@@ -33,6 +33,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.observe.retry import RetryPolicy
 from tests.etcd_cluster import EtcdCluster
+from tests.live.process_plane import plane_on_etcd
 from tests.live.whole_plane import LONG_FENCE, PLACE, WholePlane
 from tests.live.witness import beats, processes
 from tests.patience import PATIENCE_S, STORY_S
@@ -176,13 +177,12 @@ def test_the_authority_is_replaced_under_load_without_an_error(
     is refused after the last step, and not before."""
 
     async def story() -> None:
-        target = cluster.members[0].target
         async with WholePlane(
             tmp_path,
             NODES,
-            servers=2,
-            store=("--store", f"etcd://{target}", "--etcd-prefix", "/ca/"),
+            plane=plane_on_etcd(cluster),
             fence=LONG_FENCE,
+            serve=("--etcd-prefix", "/ca/"),
             joins=True,
         ) as plane:
             played = Story(plane)

@@ -80,7 +80,7 @@ async def machine_lost(plane: WholePlane, folder: Path) -> None:
 
     replica = await plane.until(started)
     lost = replica.status.binding.node
-    plane.parts[lost].end()
+    plane.parts[lost].kill()
     (waits, *_) = await told(plane, "WaitsForWord", "NodeFenced", "OutOfContact")
     assert waits.involved_object.name in ("keeper-0-0", lost)
     shown = await asyncio.to_thread(kubectl, folder, "describe", "node.holdfast.dev", lost)

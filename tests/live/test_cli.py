@@ -18,7 +18,8 @@ import yaml
 
 from holdfast import __version__
 from holdfast.cli.main import main
-from tests.live.plane_process import ROOT, PlaneProcess
+from tests.live.part import ROOT
+from tests.live.plane_process import PlaneProcess
 from tests.patience import PATIENCE_S
 
 # The tests that use one plane run in one process, so that it is started once.

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ import pytest
 from holdfast.agent.work import is_ready
 from holdfast.host.client import AsyncClient
 from holdfast.host.component.options import duration
-from holdfast.host.pki.component_credentials import AGENT, SCHEDULER, access_of, identities, provide
+from holdfast.host.pki.component_credentials import AGENT, SCHEDULER, access_of
 from holdfast.host.pki.join_tokens import create_token, parse
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity
@@ -32,11 +30,12 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of_struct
 from holdfast.store.sqlite import SqliteStore
-from tests.live.plane_process import DIE_WITH_PARENT, ROOT, PlaneProcess, workload
+from tests.live.part import ROOT
+from tests.live.plane_process import workload
+from tests.live.process_plane import ProcessPlane
+from tests.live.whole_plane import FENCE
 from tests.patience import PATIENCE_S, STORY_S
 
-# Short, so that the test is; all else has the time that it usually has.
-FENCE = ("--self-stop-after", "6", "--stop-grace", "1", "--ack-window", "1", "--kill-bound", "1")
 SERVE = (
     "import http.server, os\n"
     "class Hello(http.server.BaseHTTPRequestHandler):\n"
@@ -45,55 +44,6 @@ SERVE = (
     "port = int(os.environ['PORT_HTTP'])\n"
     "http.server.HTTPServer(('127.0.0.1', port), Hello).serve_forever()\n"
 )
-
-
-class Process:
-    """One component."""
-
-    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
-        self.log_path = folder / f"{name}.log"
-        self._arguments = arguments
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def log(self) -> str:
-        return self.log_path.read_text() if self.log_path.exists() else ""
-
-    def spawn(self) -> subprocess.Popen[bytes]:
-        with self.log_path.open("wb") as log:
-            self._process = subprocess.Popen(
-                [*DIE_WITH_PARENT, sys.executable, "-m", "holdfast.host", *self._arguments],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        return self._process
-
-    async def start(self) -> Process:
-        """Start it and wait until it says that it works."""
-        process = self.spawn()
-        await until(lambda: "works with" in self.log or process.poll() is not None)
-        assert process.poll() is None, self.log
-        return self
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    async def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        assert self._process is not None
-        self._process.send_signal(number)
-        return await asyncio.to_thread(self._process.wait, PATIENCE_S)
-
-
-async def until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        await asyncio.sleep(0.05)
 
 
 async def settled(look: Callable[[], Any], condition: Callable[[Any], Any]) -> Any:
@@ -107,39 +57,20 @@ async def settled(look: Callable[[], Any], condition: Callable[[Any], Any]) -> A
         await asyncio.sleep(0.1)
 
 
-class Plane:
-    """A server and the processes around it."""
-
-    def __init__(self, folder: Path, server: PlaneProcess, client: AsyncClient) -> None:
-        self.folder, self.server, self.client = folder, server, client
-        self.processes: dict[str, Process] = {}
-
-    async def run(self, name: str, *arguments: str) -> Process:
-        process = Process(self.folder, name, *arguments)
-        self.processes[name] = process
-        return await process.start()
+class Components(ProcessPlane):
+    """A server and the components around it, which nothing starts again."""
 
     async def brain(self, name: str = "main") -> None:
         """A scheduler and the controllers."""
         for kind in ("scheduler", "controllers"):
-            origin = ("--server", self.server.url, *self.pki(kind, name))
-            await self.run(f"{kind}-{name}", kind, *origin, "--name", name)
+            trust = self.credentials(kind, name)
+            await self.run(f"{kind}-{name}", kind, *self.reach, *trust, "--name", name)
 
-    def pki(self, part: str, name: str) -> tuple[str, str]:
-        """The option with the certificates of a component."""
-        into = self.folder / f"pki-{part}-{name}"
-        provide(self.server.data / "pki", into, identities(part, name))
-        return "--pki", str(into)
-
-    async def agent(self, node: str, *more: str) -> Process:
+    async def agent(self, node: str, *more: str) -> None:
         # Its work runs by the Python of these tests, which may lie where only their user may go.
         place = ("--single-tenant", "--region", "eu", "--zone", f"eu-{node}", "--capacity", "cpu=4")
         data = ("--data", str(self.folder / node), "--node", node)
-        return await self.run(node, "agent", "--server", self.server.url, *data, *place, *more)
-
-    async def replicas(self) -> list[Replica]:
-        found = (await self.client.list(Replica, "default")).objects
-        return sorted(found, key=lambda it: it.name)
+        await self.run(node, "agent", *self.reach, *data, *place, *more)
 
     async def ready(self, count: int) -> list[Replica]:
         """The replicas, once this many answer and no others are left."""
@@ -152,20 +83,6 @@ class Plane:
 
     async def leases(self) -> dict[str, str]:
         return {it.name: it.spec.holder for it in (await self.client.list(Lease)).objects}
-
-
-@contextlib.asynccontextmanager
-async def living(folder: Path, *options: str) -> AsyncIterator[Plane]:
-    server = PlaneProcess(folder / "plane", *options)
-    await server.start()
-    async with server.client() as client:
-        plane = Plane(folder, server, client)
-        try:
-            yield plane
-        finally:
-            for process in plane.processes.values():
-                process.kill()
-            server.kill()
 
 
 async def leases_in(path: Path) -> dict[str, str]:
@@ -213,7 +130,7 @@ def test_a_service_answers_and_every_part_may_be_killed_on_the_way(tmp_path: Pat
     """From an object to a process that answers http, and back to nothing. [H1, C7.4]"""
 
     async def story() -> None:
-        async with living(tmp_path) as plane:
+        async with Components(tmp_path) as plane:
             await plane.brain()
             token = await create_token(plane.client, "n1", duration("--ttl", "10m"))
             joining = tmp_path / "n1.token"
@@ -226,10 +143,10 @@ def test_a_service_answers_and_every_part_may_be_killed_on_the_way(tmp_path: Pat
 
             # Work runs on while each of them is away, and goes on where it was.
             for name in ("n1", "scheduler-main", "controllers-main"):
-                plane.processes[name].kill()
+                plane.parts[name].kill()
             plane.server.kill()
             assert all([await answers(replica) for replica in first])
-            await plane.server.start()
+            await plane.begin("server-1")
             await plane.brain()
             # The certificate of its first start is enough.
             await plane.agent("n1")
@@ -253,14 +170,14 @@ def test_a_node_that_falls_silent_is_fenced_and_its_work_runs_elsewhere_once(
     """The old copy has stopped by itself before the new one exists. [H5, C6.4]"""
 
     async def story() -> None:
-        async with living(tmp_path, *FENCE) as plane:
+        async with Components(tmp_path, *FENCE) as plane:
             await plane.brain()
-            await plane.agent("n1", *plane.pki(AGENT, "n1"))
+            await plane.agent("n1", *plane.credentials(AGENT, "n1"))
             await plane.client.create(service())
             (old,) = await plane.ready(1)
             await answering(old)
-            await plane.agent("n2", *plane.pki(AGENT, "n2"))
-            plane.processes["n1"].kill()
+            await plane.agent("n2", *plane.credentials(AGENT, "n2"))
+            plane.parts["n1"].kill()
             overlapped = False
 
             async def moved() -> list[Replica]:
@@ -283,7 +200,7 @@ def test_a_node_that_falls_silent_is_fenced_and_its_work_runs_elsewhere_once(
             await answering(new)
             assert (await plane.client.get(Node, "n1")).status.phase is NodePhase.FENCED
             # It comes back under a new life.
-            await plane.agent("n1", *plane.pki(AGENT, "n1"))
+            await plane.agent("n1", *plane.credentials(AGENT, "n1"))
             await settled(
                 lambda: plane.client.get(Node, "n1"),
                 lambda node: node.status.phase is NodePhase.READY and node.status.incarnation == 2,
@@ -300,13 +217,13 @@ def test_a_stop_gives_leases_back_at_once(tmp_path: Path) -> None:
     """
 
     async def story() -> None:
-        async with living(tmp_path) as plane:
+        async with Components(tmp_path) as plane:
             await plane.brain()
             held = await settled(
                 plane.leases, lambda seen: sum(map(bool, seen.values())) >= len(seen) > 3
             )
-            for name in list(plane.processes):
-                assert await plane.processes.pop(name).end() == 0
+            for name in ("scheduler-main", "controllers-main"):
+                await plane.parts[name].stop()
             left = await plane.leases()
             # The server goes on: it is the usual one, and known by a lease of its own.
             (server,) = {Identity(name=it).server for it in left.values() if it}
@@ -354,11 +271,11 @@ def test_what_cannot_start_says_why_and_ends_with_one(tmp_path: Path) -> None:
 
 def test_certificates_are_issued_into_a_directory_of_their_own_and_kept(tmp_path: Path) -> None:
     async def story() -> None:
-        async with living(tmp_path) as plane:
+        async with Components(tmp_path) as plane:
             name = "system:scheduler:main"
-            pki = Path(plane.pki(SCHEDULER, "main")[1])
+            pki = Path(plane.credentials(SCHEDULER, "main")[1])
             one = access_of((plane.server.url,), pki, name)
-            plane.pki(SCHEDULER, "main")
+            plane.credentials(SCHEDULER, "main")
             assert access_of((plane.server.url,), pki, name) == one
             async with AsyncClient(one) as client:
                 assert (await client.list(Node)).objects == ()

@@ -23,7 +23,7 @@ from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.requests import RegisterNode
 from holdfast.observe.watch_events import SERVERS
 from tests.etcd_cluster import EtcdCluster
-from tests.live.plane_process import PlaneProcess
+from tests.live.process_plane import Pair
 from tests.patience import STORY_S
 
 pytestmark = pytest.mark.xdist_group("plane-etcd")
@@ -36,28 +36,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
         yield cluster
 
 
-class Pair:
-    """Two servers with one authority."""
-
-    def __init__(self, folder: Path, cluster: EtcdCluster, prefix: str) -> None:
-        targets = ",".join(member.target for member in cluster.members)
-        self.pki = folder / "pki"
-        options = ("--store", f"etcd://{targets}", "--etcd-prefix", prefix, "--pki", str(self.pki))
-        self.one, self.two = (
-            PlaneProcess(folder / name, *options, "--name", name) for name in ("one", "two")
-        )
-        self.urls = (self.one.url, self.two.url)
-
-    async def __aenter__(self) -> Pair:
-        await self.one.start()
-        await self.two.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.one.kill()
-        self.two.kill()
-
-
 def test_a_token_lets_in_one_key_though_each_asks_another_server(
     tmp_path: Path, cluster: EtcdCluster
 ) -> None:
@@ -67,7 +45,9 @@ def test_a_token_lets_in_one_key_though_each_asks_another_server(
                 token = await create_token(admin, "", timedelta(hours=1))
             tries = await asyncio.gather(
                 *(
-                    join_or_load((pair.urls[n % 2],), f"n{n}", tmp_path / f"agent-{n}", token)
+                    join_or_load(
+                        (pair.access_urls[n % 2],), f"n{n}", tmp_path / f"agent-{n}", token
+                    )
                     for n in range(6)
                 ),
                 return_exceptions=True,
@@ -89,7 +69,7 @@ def test_each_server_reports_its_nodes_and_one_server_may_be_gone(
         async with Pair(tmp_path, cluster, "/heard/") as pair:
             own = pair.pki / "components"
             provide(pair.pki, own, (NODES.name, AGENT.name))
-            accesses = {it.name: access_of(pair.urls, own, it.name) for it in (NODES, AGENT)}
+            accesses = {it.name: access_of(pair.access_urls, own, it.name) for it in (NODES, AGENT)}
             remote = ApiClient(accesses)
             node = Node(ObjectMeta(name="n1"), spec=NodeSpec(region="eu", zone="eu-a"))
             made = await remote.ask(AGENT, pair.two.url, RegisterNode(node), 10.0)
@@ -97,7 +77,9 @@ def test_each_server_reports_its_nodes_and_one_server_may_be_gone(
             renew = Renew("n1", found.metadata.uid, found.status.incarnation)
             renewed = await remote.ask(AGENT, pair.two.url, renew, 5.0)
             assert renewed.acknowledges(renew)
-            one, two = [await remote.ask(NODES, url, HeartbeatQuery(), 5.0) for url in pair.urls]
+            one, two = [
+                await remote.ask(NODES, url, HeartbeatQuery(), 5.0) for url in pair.access_urls
+            ]
             # The two tell each other whom they heard, several times a second.
             assert (one.server, one.ages_ms.keys() - {"n1"}) == ("one", set())
             assert (two.server, list(two.ages_ms)) == ("two", ["n1"])

@@ -377,7 +377,7 @@ def test_a_write_whose_server_dies_without_an_answer_may_have_happened(tmp_path:
             # Connections for all of them, or they would fail before anything is sent.
             await one.ask_all([Get("workloads", "a", "default")] * 5)
             # Stopped, it takes connections and bytes and answers nothing; then it is gone.
-            plane.send(signal.SIGSTOP)
+            plane.signal(signal.SIGSTOP)
             asking = asyncio.create_task(
                 one.ask_all(
                     [
@@ -403,7 +403,7 @@ def test_silence_ends_within_the_time_that_was_given(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path) as plane, living(Puppet(obey), plane) as one:
             await one.ask_all([Get("workloads", "a", "default"), RenewLease(Term("s", 1))])
-            plane.send(signal.SIGSTOP)
+            plane.signal(signal.SIGSTOP)
             patient = asyncio.create_task(one.ask_all([Create(workload("b"))], ms=50_000))
             answers = await one.ask_all([Create(workload("a")), RenewLease(Term("s", 1))], ms=400)
             assert [type(it) for it in answers] == [OutcomeUnknown] * 2

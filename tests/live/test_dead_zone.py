@@ -33,7 +33,7 @@ def dead_zone(plane: WholePlane) -> None:
     """The machines of a zone lose their power: agents, shims and work."""
     for node in DEAD:
         shims = plane.shims(node)
-        plane.parts[node].end()
+        plane.parts[node].kill()
         for pid in shims:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.host.client import paths
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.registry import kind_of_struct
-from tests.live.plane_process import ROOT
+from tests.live.part import ROOT
 from tests.live.whole_plane import LONG_FENCE, WholePlane
 
 

@@ -22,7 +22,9 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.registry import kind_of_struct
 from tests.etcd_cluster import EtcdCluster
 from tests.live.names import knowing
-from tests.live.plane_process import PATIENT, ROOT
+from tests.live.part import ROOT
+from tests.live.plane_process import PATIENT
+from tests.live.process_plane import plane_on_etcd
 from tests.live.whole_plane import LONG_FENCE, WholePlane
 from tests.patience import PATIENCE_S
 
@@ -86,13 +88,12 @@ def test_a_name_for_two_servers_serves_all_clients_when_one_of_them_is_gone(tmp_
     path = knowing(tmp_path / "hook", NAME, *HOSTS)
     wrap = ("env", f"PYTHONPATH={path}")
 
-    async def story(store: tuple[str, ...]) -> None:
+    async def story(cluster: EtcdCluster) -> None:
         plane = WholePlane(
             tmp_path,
             NODES,
-            servers=len(HOSTS),
+            plane=plane_on_etcd(cluster, len(HOSTS)),
             hosts=HOSTS,
-            store=store,
             fence=LONG_FENCE,
             agent=AGENT,
             serve=("--cert-name", NAME),
@@ -110,7 +111,7 @@ def test_a_name_for_two_servers_serves_all_clients_when_one_of_them_is_gone(tmp_
             alone = config_for(plane, "alone", first)
             await _remembered(path, by_name, first, second)
             assert (await command(path, alone, "get", "nodes"))[0] == 0
-            plane.parts.pop("server-1").end()
+            plane.parts.pop("server-1").kill()
             await plane.scale(4)
             await plane.ready(4)
             await all_stay_ready(plane, second)
@@ -119,7 +120,7 @@ def test_a_name_for_two_servers_serves_all_clients_when_one_of_them_is_gone(tmp_
                 await plane.until(lambda c=config: _named_as_gone(path, c))
 
     with EtcdCluster(tmp_path / "etcd") as cluster:
-        asyncio.run(story(("--store", f"etcd://{cluster.members[0].target}")))
+        asyncio.run(story(cluster))
 
 
 async def _remembered(path: str, config: Path, *servers: str) -> None:

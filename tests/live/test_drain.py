@@ -21,7 +21,7 @@ from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.workload import Disruption, Workload
 from holdfast.model.meta import ConditionStatus, condition
 from holdfast.model.placement.disruption import is_available
-from tests.live.plane_process import ROOT
+from tests.live.part import ROOT
 from tests.live.test_serving import AGENT, Visitor, service, serving
 from tests.live.whole_plane import LONG_FENCE, WholePlane
 from tests.patience import STORY_S

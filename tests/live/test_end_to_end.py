@@ -21,6 +21,7 @@ from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.workload import Workload
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import workload
+from tests.live.process_plane import plane_on_etcd
 from tests.live.whole_plane import IS_LONG, LONG_FENCE, PLACE, WholePlane
 from tests.live.witness import STUBBORN, Beat, beats, overlaps, processes
 
@@ -207,12 +208,11 @@ def test_with_two_servers_on_etcd_either_or_all_may_be_killed(
     tmp_path: Path, cluster: EtcdCluster
 ) -> None:
     """The same over a real etcd. [H1, C7.4, I1, INV2, INV11]"""
-    targets = ",".join(member.target for member in cluster.members)
-    store = ("--store", f"etcd://{targets}", "--etcd-prefix", "/end-to-end/")
+    prefix = ("--etcd-prefix", "/end-to-end/")
 
     async def story() -> None:
         async with WholePlane(
-            tmp_path, ("n1", "n2"), servers=2, store=store, fence=LONG_FENCE
+            tmp_path, ("n1", "n2"), plane=plane_on_etcd(cluster), serve=prefix, fence=LONG_FENCE
         ) as plane:
             await plane.apply(1)
             async with writing(plane.client):

@@ -15,8 +15,9 @@ import pytest
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
+from tests.live.part import Part
 from tests.live.plane_process import workload
-from tests.live.whole_plane import IS_LONG, PLACE, Part, WholePlane
+from tests.live.whole_plane import IS_LONG, PLACE, WholePlane
 from tests.live.witness import STUBBORN, beats, processes, template
 from tests.patience import STORY_S
 
@@ -58,7 +59,7 @@ def test_a_second_agent_under_the_same_name_starts_nothing(tmp_path: Path) -> No
                 return not same.is_alive
 
             await plane.until(has_ended)
-            said = same.log.read_text()
+            said = same.log
             assert said.startswith(f"holdfast: another agent (process {first.pid}) uses")
             assert said.count("\n") == 1
 
@@ -68,7 +69,7 @@ def test_a_second_agent_under_the_same_name_starts_nothing(tmp_path: Path) -> No
             twin.spawn()
 
             async def has_complained() -> bool:
-                return "node n1 is run by another agent" in twin.log.read_text()
+                return "node n1 is run by another agent" in twin.log
 
             try:
                 await plane.until(has_complained)
@@ -82,7 +83,7 @@ def test_a_second_agent_under_the_same_name_starts_nothing(tmp_path: Path) -> No
                 assert (await plane.answer(new)).endswith(" n1")
                 plane.check_witness()
             finally:
-                twin.end()
+                twin.kill()
             node = await plane.client.get(Node, "n1")
             assert (node.status.phase, node.status.incarnation) == (NodePhase.READY, 1)
 
@@ -104,7 +105,7 @@ def test_servers_that_are_away_for_long_cost_work_its_process_and_nothing_else(
             await plane.apply(1, STUBBORN)
             (before,) = await plane.ready(1)
             server = plane.parts["server-1"]
-            server.end()
+            server.kill()
             await asyncio.sleep(SILENCE_S)
             count = len(beats(plane.witness))
             assert not await plane.answer(before)
@@ -126,7 +127,7 @@ def test_what_is_deleted_while_its_node_is_down_goes_with_the_fence(tmp_path: Pa
         async with WholePlane(tmp_path, ("n1",)) as plane:
             await plane.apply(1, STUBBORN)
             (old,) = await plane.ready(1)
-            plane.parts["n1"].end()
+            plane.parts["n1"].kill()
             await plane.client.delete(Workload, "web", "default")
             await asyncio.sleep(1.0)
             assert await plane.answer(old)
@@ -174,7 +175,7 @@ def test_a_full_disk_is_reported_and_work_starts_when_there_is_room(
             sentence = await plane.until(told)
             assert "no space left on device" in sentence, sentence
             assert await plane.answer(old)
-            assert plane.parts["n1"].lives == 1, plane.parts["n1"].log.read_text()
+            assert plane.parts["n1"].lives == 1, plane.parts["n1"].log
             # An agent that is started on a full disk adopts what runs.
             plane.kill(old, "agent")
             (same,) = await plane.ready(1)

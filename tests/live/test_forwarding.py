@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from holdfast.model.requests import Forward, Remove
 from holdfast.observe.retry import RetryPolicy
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PATIENT, PlaneProcess, workload
+from tests.live.process_plane import Pair
 from tests.scale import some_of
 
 pytestmark = pytest.mark.xdist_group("plane-etcd")
@@ -41,35 +41,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
         yield cluster
 
 
-class Pair:
-    """Server `one`, which started first and so decides, and server `two`, which forwards to it."""
-
-    def __init__(self, folder: Path, cluster: EtcdCluster, prefix: str) -> None:
-        targets = ",".join(member.target for member in cluster.members)
-        self.pki = folder / "pki"
-        options = ("--store", f"etcd://{targets}", "--etcd-prefix", prefix, "--pki", str(self.pki))
-        self.one, self.two = (
-            PlaneProcess(folder / name, *options, "--name", name) for name in ("one", "two")
-        )
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[Pair]:
-        try:
-            await self.one.start()
-            await self.two.start()
-            yield self
-        finally:
-            self.one.kill()
-            self.two.kill()
-
-    async def connected(self, client: AsyncClient) -> None:
-        """Until what is asked of `two` is decided by `one`: its address comes with a renewal."""
-        deadline = time.monotonic() + TAKEOVER_S
-        number = 0
-        while not (await counts(self.one)).get("forwards_taken_total"):
-            assert time.monotonic() < deadline, await counts(self.two)
-            await client.create(workload(f"early-{number}"))
-            number += 1
+async def connected(pair: Pair, client: AsyncClient) -> None:
+    """Until what is asked of `two` is decided by `one`: its address comes with a renewal."""
+    deadline = time.monotonic() + TAKEOVER_S
+    number = 0
+    while not (await counts(pair.one)).get("forwards_taken_total"):
+        assert time.monotonic() < deadline, await counts(pair.two)
+        await client.create(workload(f"early-{number}"))
+        number += 1
 
 
 async def counts(server: PlaneProcess) -> dict[str, float]:
@@ -87,7 +66,7 @@ def test_what_is_asked_of_the_other_server_is_decided_by_the_holder(
 
     async def story(pair: Pair) -> None:
         async with pair.one.client() as at_one, pair.two.client() as at_two:
-            await pair.connected(at_two)
+            await connected(pair, at_two)
             before = [await counts(server) for server in (pair.one, pair.two)]
             made = await asyncio.gather(
                 *(at_one.create(workload(f"one-{n}")) for n in range(each)),
@@ -128,11 +107,11 @@ def test_the_holder_dies_or_hangs_and_the_other_goes_on_without_losing_anything(
 
     async def story(pair: Pair) -> None:
         async with pair.two.client(policy=_quick()) as client:
-            await pair.connected(client)
+            await connected(pair, client)
             stopped = asyncio.Event()
             tasks = [asyncio.create_task(load(client, n, stopped)) for n in range(6)]
             await asyncio.sleep(1.0)
-            pair.one.send(how)
+            pair.one.signal(how)
             deadline = time.monotonic() + TAKEOVER_S
             while not (await counts(pair.two))["authority_epoch"]:
                 assert time.monotonic() < deadline, "no server took the lease over"
@@ -187,7 +166,7 @@ def test_only_a_server_may_forward(tmp_path: Path, cluster: EtcdCluster) -> None
 
 
 async def _play(story: Callable[[Pair], Coroutine[Any, Any, None]], pair: Pair) -> None:
-    async with pair.running():
+    async with pair:
         await story(pair)
 
 

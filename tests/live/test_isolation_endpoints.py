@@ -117,7 +117,7 @@ def test_no_list_names_a_port_before_the_work_itself_listens_there(tmp_path: Pat
             await plane.until(is_ended)
             await plane.until(serves)
             # Nor does a restart of the agent bring anything else to light.
-            plane.parts["n1"].end()
+            plane.parts["n1"].kill()
             plane.parts["n1"].spawn()
 
             async def is_back() -> bool:

@@ -95,6 +95,11 @@ def interpreters(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], P
     return cache(lambda wheel: installed(wheel, tmp_path_factory.mktemp("wheel") / "env"))
 
 
+def host_of(python: Path) -> tuple[str, ...]:
+    """The command of that version, whose children must not find the tree of today either."""
+    return ("env", "-u", "PYTHONPATH", str(python), "-m", "holdfast.host")
+
+
 Interpreters = Callable[[Path], Path]
 
 
@@ -118,7 +123,7 @@ def test_this_version_opens_the_store_of_a_kept_one(
     ]
 
     async def story() -> None:
-        server = PlaneProcess(tmp_path / "data", python=python)
+        server = PlaneProcess(tmp_path / "data", program=host_of(python))
         await server.start()
         async with server.client() as client:
             before = [await client.create(obj) for obj in written]
@@ -150,8 +155,7 @@ def test_parts_of_a_kept_version_work_beside_parts_of_this_one(
 
     Work starts, answers, and is scaled up and down.
     """
-    # Its own children must not find the tree of today either.
-    program = ("env", "-u", "PYTHONPATH", str(interpreters(wheel)), "-m", "holdfast.host")
+    program = host_of(interpreters(wheel))
 
     async def story() -> None:
         plane = WholePlane(tmp_path, ("n1",), fence=LONG_FENCE, agent=("--capacity", "cpu=2"))
@@ -159,7 +163,12 @@ def test_parts_of_a_kept_version_work_beside_parts_of_this_one(
             plane.parts[name].program = program
         async with plane:
             version = wheel.name.split("-")[1]
-            (node,) = (await plane.client.list(Node)).objects
+
+            # An agent says that it works before it has registered its node.
+            async def nodes() -> tuple[Node, ...]:
+                return (await plane.client.list(Node)).objects
+
+            (node,) = await plane.until(nodes)
             assert node.status.agent_version == (version if "n1" in kept else __version__)
             lease = await plane.client.get(Lease, lease_name(server_scope("server-1")))
             assert lease.spec.version == (version if "server-1" in kept else __version__)

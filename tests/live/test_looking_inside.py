@@ -27,11 +27,14 @@ from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
+from holdfast.model.plane import Plane
 from tests.etcd_cluster import EtcdCluster
 from tests.live import kubectls
 from tests.live.client_examples import PAGE, examples
 from tests.live.kubectls import Binary, Kubectl
-from tests.live.plane_process import ROOT, workload
+from tests.live.part import ROOT
+from tests.live.plane_process import workload
+from tests.live.process_plane import plane_on_etcd
 from tests.live.whole_plane import LONG_FENCE, WholePlane
 
 # The tests that use one plane run in one process, so that it is started once.
@@ -52,18 +55,18 @@ def _last(minor: int, binaries: tuple[Binary, ...]) -> tuple[Binary, ...]:
 class House:
     """A plane on a loop of its own, with one piece of work of each kind that the tests need."""
 
-    def __init__(self, folder: Path, store: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, about: Plane) -> None:
         self.folder = folder
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.plane = self.do(self._make(folder, store))
+        self.plane = self.do(self._make(folder, about))
 
     def do(self, story: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(story, self._loop).result(PATIENCE_S * 2)
 
-    async def _make(self, folder: Path, store: tuple[str, ...]) -> WholePlane:
-        return WholePlane(folder, ("n1",), servers=2, store=store, fence=LONG_FENCE)
+    async def _make(self, folder: Path, about: Plane) -> WholePlane:
+        return WholePlane(folder, ("n1",), plane=about, fence=LONG_FENCE)
 
     def __enter__(self) -> House:
         self.do(self.plane.__aenter__())
@@ -104,10 +107,11 @@ class House:
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with EtcdCluster(tmp_path_factory.mktemp("etcd")) as cluster:
-        targets = ",".join(member.target for member in cluster.members)
-        with House(tmp_path_factory.mktemp("house"), ("--store", f"etcd://{targets}")) as made:
-            yield made
+    with (
+        EtcdCluster(tmp_path_factory.mktemp("etcd")) as cluster,
+        House(tmp_path_factory.mktemp("house"), plane_on_etcd(cluster)) as made,
+    ):
+        yield made
 
 
 @pytest.fixture(scope="module")

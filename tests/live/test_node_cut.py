@@ -92,7 +92,7 @@ def test_a_node_that_is_cut_off_stops_in_time_and_is_replaced_after_the_fence(
     async def story() -> None:
         with Wire() as wire:
             wrap = {"n1": wire.wrap}
-            async with WholePlane(tmp_path, ("n1", "n2"), host=wire.host, wrap=wrap) as plane:
+            async with WholePlane(tmp_path, ("n1", "n2"), hosts=(wire.host,), wrap=wrap) as plane:
                 # Everything begins on n1.
                 await cordon(plane, "n2", True)
                 await plane.apply(1, STUBBORN)
@@ -194,7 +194,7 @@ def test_servers_that_are_away_cost_stop_work_its_process_and_keep_work_nothing(
             old = await running(plane, "web", "n1")
             keeper = await running(plane, "kept", "n1")
             await running(plane, "once", "n1")
-            plane.parts["server-1"].end()
+            plane.parts["server-1"].kill()
             away_ms = now_ms()
             await asyncio.sleep(SELF_STOP_S + GRACE_S + KILL_S + LATE_S)
             go.touch()

@@ -120,7 +120,7 @@ async def returns_in_time(plane: WholePlane, replica: Replica) -> None:
 async def dies(plane: WholePlane, replica: Replica) -> Replica:
     """The machine is gone with all that ran there: replaced after the fence, not before."""
     node = node_of(replica)
-    plane.parts[node].end()
+    plane.parts[node].kill()
     plane.kill(replica, "shim", "work")
     answer = await why(plane, replica, StuckReason.FENCE)
     deadline = answer.finding.deadline

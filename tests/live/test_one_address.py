@@ -20,6 +20,7 @@ from tests.etcd_cluster import EtcdCluster
 from tests.free_ports import free_ports
 from tests.live.balancer import Balancer
 from tests.live.plane_process import PATIENT
+from tests.live.process_plane import plane_on_etcd
 from tests.live.whole_plane import WholePlane
 
 NODES = ("n1", "n2", "n3")
@@ -56,7 +57,7 @@ async def dropped(plane: WholePlane, name: str, url: str) -> None:
     """Until a server that is gone no longer counts, with an alarm."""
 
     async def alarmed() -> bool:
-        said = plane.parts["server-1"].log.read_text()
+        said = plane.parts["server-1"].log_path.read_text()
         return f"server {name} has not renewed its lease" in said
 
     await plane.until(alarmed)
@@ -79,10 +80,10 @@ def test_nodes_behind_one_address_renew_and_the_dead_are_found_though_servers_ar
     (tmp_path / "etcd").mkdir()
     (port,) = free_ports(1)
 
-    async def story(store: tuple[str, ...]) -> None:
+    async def story(cluster: EtcdCluster) -> None:
         url = f"https://127.0.0.1:{port}"
         plane = WholePlane(
-            tmp_path, NODES, servers=3, store=store, fence=FENCE, agent=AGENT, given=(url,)
+            tmp_path, NODES, plane=plane_on_etcd(cluster, 3), fence=FENCE, agent=AGENT, given=(url,)
         )
         to = [urlsplit(it).port or 0 for it in plane.access_urls]
         async with Balancer(port, to) as balancer, plane:
@@ -100,15 +101,15 @@ def test_nodes_behind_one_address_renew_and_the_dead_are_found_though_servers_ar
                 await without_balancer(plane, client)
 
     with EtcdCluster(tmp_path / "etcd") as cluster:
-        asyncio.run(story(("--store", f"etcd://{cluster.members[0].target}")))
+        asyncio.run(story(cluster))
 
 
 async def without_servers(plane: WholePlane, client: AsyncClient, url: str) -> None:
     for name in ("server-2", "server-3"):
-        plane.parts[name].end()
+        plane.parts[name].kill()
         await dropped(plane, name, url)
         await all_stay_ready(client, STEADY_S)
-    plane.parts["n3"].end()
+    plane.parts["n3"].kill()
 
     async def found() -> bool:
         now = await phases(client)

@@ -91,9 +91,9 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
             writer.write(b"POST /apis/holdfast.dev/v1/requests HTTP/1.1\r\nHost: x\r\n")
             writer.write(b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
             await writer.drain()
-            process.send(signal.SIGTERM)
+            process.signal(signal.SIGTERM)
             await until(lambda: not _listens(process.port), PATIENCE_S)
-            process.send(signal.SIGTERM)
+            process.signal(signal.SIGTERM)
             assert await process.ended() == 130
             writer.close()
         finally:

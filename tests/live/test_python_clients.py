@@ -21,7 +21,8 @@ from kubernetes.dynamic.exceptions import ConflictError, NotFoundError
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.kubeconfig import kubeconfig
 from tests.live.kubectls import role, workload
-from tests.live.plane_process import ROOT, PlaneProcess
+from tests.live.part import ROOT
+from tests.live.plane_process import PlaneProcess
 from tests.patience import PATIENCE_S
 
 

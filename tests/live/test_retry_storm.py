@@ -26,6 +26,7 @@ from bench.control_plane import Hollow, Observed
 from holdfast.model.kinds.node import NodePhase
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import workload
+from tests.live.process_plane import plane_on_etcd
 from tests.live.whole_plane import WholePlane
 
 pytestmark = [
@@ -130,17 +131,16 @@ def test_a_plane_is_well_soon_after_its_store_stood_still_for_a_minute(tmp_path:
 
     async def story() -> None:
         with EtcdCluster(tmp_path / "etcd") as cluster:
-            store = ("--store", "etcd://" + ",".join(cluster.endpoints))
             async with (
-                WholePlane(tmp_path, (), fence=(), store=store) as plane,
+                WholePlane(tmp_path, (), plane=plane_on_etcd(cluster, 1), fence=()) as plane,
                 Observed(plane) as observed,
             ):
                 hollow = Hollow(plane, "hollow", "--count", str(AGENTS), "--pause-ms", "50")
                 try:
-                    await hollow.works(180.0)
+                    await hollow.ready(180.0)
                     await _storm(plane, observed, cluster)
                 finally:
-                    hollow.end()
+                    hollow.kill()
 
     asyncio.run(story())
 

@@ -30,9 +30,11 @@ from holdfast.model.kinds.access import RoleBinding, RoleRef, Subject, Token
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.plane import Plane
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PATIENT
+from tests.live.process_plane import MAIN, plane_on_etcd
 from tests.live.whole_plane import WholePlane
 from tests.patience import PATIENCE_S, STORY_S
 
@@ -241,32 +243,31 @@ async def deleted(plane: WholePlane) -> None:
             await agent.list(Node)
 
     async def is_told() -> bool:
-        return "was revoked" in plane.parts["n1"].log.read_text()
+        return "was revoked" in plane.parts["n1"].log_path.read_text()
 
     # The agent logs why it is not let in.
     await plane.until(is_told)
     assert not (await plane.client.list(Node)).objects
 
 
-def play(tmp_path: Path, servers: int, store: tuple[str, ...]) -> None:
+def play(tmp_path: Path, plane: Plane = MAIN) -> None:
     async def story() -> None:
-        async with WholePlane(tmp_path, ("n1",), servers=servers, store=store, joins=True) as plane:
-            await plane.apply(1)
-            (replica,) = await plane.ready(1)
-            await people(plane, replica)
-            await nodes(plane)
-            await deleted(plane)
+        async with WholePlane(tmp_path, ("n1",), plane=plane, joins=True) as whole:
+            await whole.apply(1)
+            (replica,) = await whole.ready(1)
+            await people(whole, replica)
+            await nodes(whole)
+            await deleted(whole)
 
     asyncio.run(asyncio.wait_for(story(), STORY_S))
 
 
 def test_a_revoked_client_is_out_within_seconds_wherever_it_is_connected(tmp_path: Path) -> None:
     """People by token and by certificate, a node, a node that was deleted."""
-    play(tmp_path, 1, ())
+    play(tmp_path)
 
 
 @only_long
 def test_all_servers_feel_a_revocation(tmp_path: Path) -> None:
     with EtcdCluster(tmp_path / "etcd") as cluster:
-        targets = ",".join(member.target for member in cluster.members)
-        play(tmp_path, 2, ("--store", f"etcd://{targets}"))
+        play(tmp_path, plane_on_etcd(cluster))

@@ -39,6 +39,7 @@ from holdfast.observe.retry import RetryPolicy
 from holdfast.observe.watch_events import SERVERS, Follow
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PlaneProcess
+from tests.live.process_plane import plane_on_etcd
 from tests.live.whole_plane import PLACE, WholePlane
 from tests.live.witness import beats, processes
 from tests.patience import STORY_S
@@ -244,16 +245,13 @@ def test_with_two_servers_either_renews_what_the_other_issued(
     """Servers forward to each other under certificates of seconds as well."""
 
     async def story() -> None:
-        targets = ",".join(member.target for member in cluster.members)
-        store = ("--store", f"etcd://{targets}", "--etcd-prefix", "/rotation/")
         life = ("--certificate-life", f"{LIFE_S}s")
         async with WholePlane(
             tmp_path,
             ("n1",),
-            servers=2,
-            store=store,
+            plane=plane_on_etcd(cluster),
             fence=FENCE,
-            serve=life,
+            serve=("--etcd-prefix", "/rotation/", *life),
             agent=("--capacity", "cpu=4"),
             joins=True,
         ) as plane:

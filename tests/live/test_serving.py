@@ -29,7 +29,9 @@ from holdfast.model.meta import condition
 from holdfast.observe.retry import RetryPolicy
 from tests.etcd_cluster import EtcdCluster
 from tests.live.kubectls import Kubectl, binaries
-from tests.live.plane_process import ROOT, workload
+from tests.live.part import ROOT
+from tests.live.plane_process import workload
+from tests.live.process_plane import plane_on_etcd
 from tests.live.whole_plane import IS_LONG, LONG_FENCE, WholePlane
 from tests.live.witness import template
 from tests.patience import STORY_S
@@ -209,8 +211,8 @@ def test_while_the_store_is_away_work_runs_on_and_new_work_waits(tmp_path: Path)
     (tmp_path / "etcd").mkdir()
 
     async def story(cluster: EtcdCluster) -> None:
-        store = ("--store", f"etcd://{cluster.members[0].target}")
-        plane = WholePlane(tmp_path, ("n1", "n2"), agent=AGENT, fence=LONG_FENCE, store=store)
+        about = plane_on_etcd(cluster, 1)
+        plane = WholePlane(tmp_path, ("n1", "n2"), agent=AGENT, fence=LONG_FENCE, plane=about)
         async with plane:
             await plane.client.create(service(plane, 2))
             before = await serving(plane, 2)

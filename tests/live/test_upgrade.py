@@ -15,7 +15,8 @@ from holdfast.cli.upgrade import raise_format
 from holdfast.host.client.transport import Transport
 from holdfast.model.errors import Conflict
 from holdfast.model.plane_format import FORMAT, RaiseRequest, is_older
-from tests.live.whole_plane import LONG_FENCE, Part, WholePlane
+from tests.live.part import Part
+from tests.live.whole_plane import LONG_FENCE, WholePlane
 
 NEXT_VERSION = "99.0.0"
 # The next version, generated: all of this one, with one more format.
@@ -55,7 +56,7 @@ async def restarted(plane: WholePlane, *names: str, program: tuple[str, ...] = N
     for name in names:
         part = plane.parts[name]
         part.program = program
-        part.end()
+        part.kill()
         part.spawn()
 
     async def back() -> bool:
@@ -132,13 +133,11 @@ async def _older_server_stays_out(plane: WholePlane) -> None:
     server = plane.parts["server-1"]
     # It is not started again when it ends: no process supervises it.
     older = Part(plane.folder, "server-of-before", *server.arguments)
-    server.end()
+    server.kill()
     older.spawn()
 
     async def ended() -> bool:
         return not older.is_alive
 
     await plane.until(ended)
-    assert (
-        f"the plane has format {FORMAT + 1} and this version of holdfast" in older.log.read_text()
-    )
+    assert f"the plane has format {FORMAT + 1} and this version of holdfast" in older.log

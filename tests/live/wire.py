@@ -1,7 +1,7 @@
 """A network of its own for one node, behind a cable that can be pulled.
 
     with Wire() as wire:
-        plane = WholePlane(folder, ("n1", "n2"), host=wire.host, wrap={"n1": wire.wrap})
+        plane = WholePlane(folder, ("n1", "n2"), hosts=(wire.host,), wrap={"n1": wire.wrap})
         wire.cut()
 
 The servers listen at `host`, which all parts here reach; a process behind `wrap` reaches
