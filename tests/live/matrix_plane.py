@@ -20,13 +20,13 @@ from holdfast.host.pki.certificates import CertificateAuthority, IssuedCertifica
 from holdfast.host.server.authentication import secret_hash
 from holdfast.model.access.identity import ADMINS, AUDITORS, MONITORS, OPERATORS
 from tests.canaries import canary, plant
+from tests.inner_plane import GROUP, target
 from tests.lines import Answer, Line, Wish
 from tests.live.plane_process import PlaneProcess
 from tests.oidc_issuer import HttpsIssuer, Signer
 from tests.patience import PATIENCE_S
 from tools.matrix_rows import CONTROLLERS
 
-GROUP = "/apis/holdfast.dev/v1"
 TEAM = f"{GROUP}/namespaces/team-a"
 SYSTEM = "holdfast-system"
 TEMPLATE: dict[str, Any] = {
@@ -304,14 +304,3 @@ class MatrixPlane:
         name = {"name": f"user.{revoked['user']}"}
         await self._object("admin", f"{GROUP}/revocations", metadata=name, spec=revoked)
         await asyncio.sleep((ends - datetime.now(UTC)).total_seconds() + 0.1)
-
-
-def target(replica: Any) -> dict[str, Any]:
-    """The very replica, as it was seen."""
-    metadata = replica["metadata"]
-    return {
-        "namespace": metadata["namespace"],
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "number": replica.get("status", {}).get("transitionNumber", 0),
-    }
