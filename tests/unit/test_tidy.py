@@ -205,6 +205,9 @@ WAITS = [
     ("subprocess.run(words, timeout=SOON_S)", "client.watch(kind, timeout=5)"),
     ("async with asyncio.timeout(1): await it",
      "with raises(TimeoutError):\n        async with asyncio.timeout(1): await it"),
+    ("await until(server, holds, 0.3)",
+     "with pytest.raises(Unavailable):\n        await until(server, holds, 0.3)"),
+    ("await until(holds, 3)", "await until(3)"),
 ]  # fmt: skip
 
 
@@ -312,11 +315,12 @@ def test_no_test_asserts_an_absolute_time(broken: str, fine: str) -> None:
 
 
 @pytest.mark.parametrize("broken, fine", WAITS)
-def test_a_live_test_waits_with_patience(broken: str, fine: str) -> None:
-    """Elsewhere nothing is slow, and a short wait may be the point."""
+def test_live_and_unit_tests_wait_with_patience(broken: str, fine: str) -> None:
+    """Elsewhere time is virtual, and a short wait may be the point."""
     head = CLOCK + "import asyncio, subprocess\nSOON_S, LATE_S = 40.0, 60.0\nasync def f():\n    "
-    assert rules(check_text("tests/live/test_x.py", head + broken)) == {"short-patience"}
-    assert not check_text("tests/live/test_x.py", head + fine)
+    for path in ("tests/live/test_x.py", "tests/unit/test_x.py"):
+        assert rules(check_text(path, head + broken)) == {"short-patience"}
+        assert not check_text(path, head + fine)
     assert not check_text("tests/property/test_x.py", head + broken)
 
 

@@ -8,11 +8,12 @@ The search is mechanical. A duration is a difference with one part read from a c
 such a difference was assigned to in the same function, or a name that says so (`took_s`, `elapsed`,
 `cpu_ms`). A figure is a number, a CONSTANT, a constant by a key, or arithmetic of those.
 
-A wait that ends early is the same measurement in disguise. Live tests wait at least the time of
-tests/patience.py for what must come true. The rule finds `asyncio.timeout`, `wait_for`, `until`,
-`eventually`, `.wait`, `.join`, `.communicate` and `subprocess.run` with a smaller number, or with a
-constant of the same file that is one, and a `deadline` that soon after a reading of a clock. A
-function that names TimeoutError or TimeoutExpired expects the time-out, and passes.
+A wait that ends early is the same measurement in disguise. Live and unit tests wait at least the
+time of tests/patience.py for what must come true. The rule finds `asyncio.timeout`, `wait_for`,
+`until`, `eventually`, `.wait`, `.join`, `.communicate` and `subprocess.run` with a smaller number,
+or with a constant of the same file that is one, and a `deadline` that soon after a reading of a
+clock. A function that names TimeoutError or TimeoutExpired expects the time-out, and passes; so
+does what stands below `pytest.raises`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ WHY = "compare it with something measured beside it (tests/yardstick.py), or wai
 SHORT_RULE = "short-patience"
 SHORT_WHY = f"a wait for what must come true lasts {PATIENCE_S:.0f} s at least (tests/patience.py)"
 _RUNS_OUT = ("TimeoutError", "TimeoutExpired")
+_PATIENT = ("tests/live/", "tests/unit/")
 _SAYS_SO = re.compile(r"(took|elapsed|cpu|duration|lasted)(_(s|ms|us|ns|seconds))?")
 _CONSTANT = re.compile(r"[A-Z][A-Z0-9_]*")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -49,7 +51,7 @@ def findings(source: Source) -> Iterator[Finding]:
             compared = (it for it in ast.walk(check.test) if isinstance(it, ast.Compare))
             if names is not None and any(map(names.is_bounded, compared)):
                 yield source.finding(check, RULE, WHY)
-        if source.path.startswith("tests/live/"):
+        if source.path.startswith(_PATIENT):
             yield from _short_waits(source, own)
 
 
@@ -64,7 +66,10 @@ def _short_waits(source: Source, own: list[ast.AST]) -> Iterator[Finding]:
         if isinstance(value, ast.Constant)
     }
     names = _Names([], source.meaning)
+    failing = {id(inner) for node in own if _must_fail(node) for inner in ast.walk(node)}
     for node in own:
+        if id(node) in failing:
+            continue
         for limit in _limits(node, source.meaning, names):
             value = constants.get(limit.id) if isinstance(limit, ast.Name) else None
             if isinstance(limit, ast.Constant):
@@ -77,8 +82,11 @@ def _limits(node: ast.AST, meaning: dict[str, str], names: _Names) -> Iterator[a
     """The time-out of this call, if it is a wait."""
     if isinstance(node, ast.Call):
         called, last = full_name(node.func, meaning), _last_name(node.func)
-        if called == "asyncio.timeout" or last in ("until", "eventually"):
-            yield from node.args[-1:]
+        if called == "asyncio.timeout":
+            yield from node.args
+        elif last in ("until", "eventually"):
+            # The first argument is what must come true.
+            yield from node.args[1:][-1:]
         elif called == "asyncio.wait_for":
             yield from node.args[1:]
         elif last in ("wait", "join"):
@@ -90,6 +98,14 @@ def _limits(node: ast.AST, meaning: dict[str, str], names: _Names) -> Iterator[a
     for name, value in _given(node):
         if isinstance(value, ast.BinOp) and "deadline" in name and names.is_moment(value.left):
             yield value.right
+
+
+def _must_fail(node: ast.AST) -> bool:
+    """Whether this is a block below `pytest.raises`."""
+    return isinstance(node, ast.With) and any(
+        isinstance(it.context_expr, ast.Call) and _last_name(it.context_expr.func) == "raises"
+        for it in node.items
+    )
 
 
 def _last_name(node: ast.AST) -> str:

@@ -16,6 +16,7 @@ from holdfast.model.errors import Conflict, Expired, Forbidden, Missing, Outcome
 from holdfast.model.kinds.replica import Pending
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.requests import Accepted, RenewLease, ReportPending, Target, Term
+from tests.patience import PATIENCE_S
 from tests.unit.host.client.scripted import HASTY, Scripted, hangs_up, refuses, says
 
 PATH = "/apis/holdfast.dev/v1/namespaces/acme/workloads"
@@ -23,7 +24,7 @@ PATH = "/apis/holdfast.dev/v1/namespaces/acme/workloads"
 
 def play(story: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await story
 
     asyncio.run(bounded())

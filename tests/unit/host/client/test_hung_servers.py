@@ -18,6 +18,7 @@ from holdfast.model.encoding.resource_versions import complete_version
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.observe.watch_events import WITHIN
+from tests.patience import PATIENCE_S
 from tests.unit.host.client.scripted import Scripted, stays_open
 from tests.unit.host.client.test_list_watch import event, tenants
 
@@ -87,7 +88,7 @@ def test_a_watch_leaves_a_server_that_is_silent_for_twice_what_it_said(tmp_path:
         hung = Scripted(tmp_path, tenants(5, "a"), stays_open(_bookmark(6, within_ms=50)))
         well = Scripted(tmp_path, stays_open(event("ADDED", "b", 7)))
         async with hung, well:
-            async with asyncio.timeout(30), well.client(before=(hung.url,)) as client:
+            async with asyncio.timeout(PATIENCE_S), well.client(before=(hung.url,)) as client:
                 news = follow(client, Tenant)
                 async with contextlib.aclosing(news):
                     await _next(news, Listed)

@@ -12,6 +12,7 @@ from holdfast.host.client import Departed, Listed, Present, Reached, follow
 from holdfast.model.encoding.resource_versions import complete_version, object_version
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.observe.watch_events import LIST_ENDS, LISTED
+from tests.patience import PATIENCE_S
 from tests.unit.host.client.scripted import Scripted, refuses
 
 EXPIRED = '{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}'
@@ -45,7 +46,7 @@ def tenants(revision: int, *names: str) -> Any:
 
 async def told(server: Scripted, count: int) -> list[Any]:
     story: list[Any] = []
-    async with asyncio.timeout(20), server, server.client() as client:
+    async with asyncio.timeout(PATIENCE_S), server, server.client() as client:
         news = follow(client, Tenant)
         async for piece in news:
             story.append(piece)

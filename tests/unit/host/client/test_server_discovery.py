@@ -17,6 +17,7 @@ from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
 from holdfast.model.heartbeat import ServerLease, ServerRoster
 from holdfast.observe.watch_events import SERVERS
+from tests.patience import PATIENCE_S
 from tests.unit.host.client.scripted import Scripted, refuses, says
 
 ME = Identity(name="system:scheduler:main")
@@ -48,7 +49,7 @@ async def _learnt(remote: ApiClient, count: int) -> None:
     remote.learn = learnt  # type: ignore[method-assign]
     discovering.start()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             await is_known.wait()
     finally:
         await discovering.stop()

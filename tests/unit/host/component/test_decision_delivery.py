@@ -12,6 +12,7 @@ from holdfast.host.component import decision_delivery as subject
 from holdfast.host.component.decision_delivery import DecisionSender
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.machine import ArchiveRecord
+from tests.patience import PATIENCE_S
 from tests.unit.host.server.test_decision_archive import case, decided
 
 
@@ -45,7 +46,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Servers:
 
 async def until(servers: Servers, true: Any) -> None:
     """Wait until a condition holds, which may change with every request to a server."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not true():
             servers.asked.clear()
             await servers.asked.wait()

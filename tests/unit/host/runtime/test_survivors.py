@@ -8,6 +8,7 @@ import subprocess
 from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.runtime.shim_records import ProcessIdentity, ShimState
 from holdfast.host.runtime.survivors import end, kill, start_of
+from tests.patience import PATIENCE_S
 
 
 def test_a_process_with_another_start_time_is_left_alone() -> None:
@@ -18,7 +19,7 @@ def test_a_process_with_another_start_time_is_left_alone() -> None:
         assert kill(ProcessIdentity(child.pid, start + 1), 100)
         assert child.poll() is None
         assert kill(ProcessIdentity(child.pid, start), 5_000)
-        assert child.wait(5) == -9
+        assert child.wait(PATIENCE_S) == -9
     assert kill(ProcessIdentity(child.pid, start), 100)
 
 
@@ -47,6 +48,6 @@ def test_without_a_namespace_the_mark_finds_what_is_left() -> None:
         other = {**mark, "HOLDFAST_ATTEMPT": "left-over/33"}
         with subprocess.Popen(["sleep", "60"], env=other) as spared:
             assert end(Attempt("left-over", 3), state)
-            assert child.wait(5) == -9
+            assert child.wait(PATIENCE_S) == -9
             assert spared.poll() is None
             spared.kill()

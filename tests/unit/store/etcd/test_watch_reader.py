@@ -19,11 +19,12 @@ from holdfast.store.etcd.watch_reader import (
     Follow,
     FollowerRun,
 )
+from tests.patience import PATIENCE_S
 
 
 def play(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await story()
 
     asyncio.run(bounded())
