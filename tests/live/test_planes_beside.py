@@ -19,7 +19,7 @@ WORLD = Plane("world", PlaneRole.GLOBAL)
 
 @pytest.mark.slow
 def test_a_node_works_for_the_plane_of_its_region_and_for_no_other(tmp_path: Path) -> None:
-    """The global plane has no nodes and says so to an agent that was given its address. [J1]"""
+    """The global plane has no nodes and says so to an agent that was given its address."""
 
     async def story() -> None:
         async with (
