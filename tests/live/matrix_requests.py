@@ -47,7 +47,7 @@ def requests(objects: dict[str, Any]) -> dict[str, Any]:
         "Reserve": {**place, **at},
         "Unreserve": {**reserved, "reason": "late", **term},
         "HoldCapacity": {"namespace": "team-a", "owner": owner, "claims": [], **at}
-        | {"intent": "recovery"},
+        | {"intent": "recovery", "operation": "hold-late"},
         "CommitGang": hold,
         "DropReservation": {**hold, "reason": "late"},
         "Evict": {**waiting, "cause": "UserDelete"},

@@ -101,9 +101,9 @@ def stop_and_reserve(
     """Stop the victims and promise their places to pending replicas; the binds follow their
     release. The answer is the reservation of the first.
     """
-    refusal = extent_refusal(_extent(request, ()))
+    # Nothing is loaded for either refusal.
+    refusal = _sender_refusal(context) or extent_refusal(_extent(request, ()))
     if refusal is not None:
-        # Nothing is loaded for it.
         return refusal
     victims = _load(draft, request)
     mark = digest(request)
@@ -134,6 +134,17 @@ def stop_and_reserve(
     if isinstance(emptied, Refusal):
         return emptied
     return _promise(draft, context, request, places, emptied, mark)
+
+
+def _sender_refusal(context: Context) -> Refusal | None:
+    """Refuse others than schedulers, whatever their rights and whatever they ask for."""
+    if context.is_actor(*StopAndReserve.senders):
+        return None
+    return Refusal(
+        Reason.NOT_OWNER,
+        f"only a scheduler may stop work for other work, not {context.identity.name}",
+        {"owners": ", ".join(it.value for it in StopAndReserve.senders)},
+    )
 
 
 def _load(draft: Draft, request: StopAndReserve) -> list[Replica]:
