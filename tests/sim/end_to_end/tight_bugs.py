@@ -95,6 +95,12 @@ OBSERVERS = (
         world=ZONE,
     ),
     bug(
+        "zone-held-for-ever",
+        "a zone is held back for as long as most of it is silent",
+        swap(CORRECT + "nodes.controller:zone_wait_ms", lambda *_: 10**9),
+        world=ZONE,
+    ),
+    bug(
         "held-from-the-first-silence",
         "the wait of a silent zone goes on over times in which it was heard",
         rewrite(

@@ -73,7 +73,7 @@ def node_lives(plane: SimulatedPlane) -> None:
 
 
 def judged_nodes(plane: SimulatedPlane) -> None:
-    """No node is marked or fenced for a failure of its observers."""
+    """No node is marked for a failure of its observers, and no lost zone is held for ever."""
     if plane.heartbeats is not None:
         plane.world.check(JudgedNodes(plane.store_copy, plane.heartbeats, plane.settings))
 

@@ -5,7 +5,8 @@ The agents still renew and are acknowledged until the mark, so that marks and fe
 moment of their lives. Safety must not rest on received heartbeats: the deadline ensures it.
 
 A `HeartbeatTap` wraps each controller runner. It removes the hidden heartbeats from the servers'
-answers, and states as a fact what the runner knew when it decided to mark or to fence.
+answers, and states as a fact what the runner knew when it decided to mark or to fence. It also
+keeps what the last answer told, so that a checker can demand a mark that is due.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import msgspec
 
 from holdfast.correct.controller_runner import ControllerRunner
 from holdfast.correct.nodes.controller import SUSPECT_AFTER_PERIODS
+from holdfast.correct.nodes.disruption_limits import OBSERVERS_MIN
 from holdfast.correct.nodes.silence import FRESH_MS
-from holdfast.model.fence import FenceTiming
+from holdfast.model.fence import FenceTiming, greatest_timing
 from holdfast.model.heartbeat import HeartbeatReport
 from holdfast.model.machine import Answered, Ask
 from holdfast.model.requests import JudgeNode, NodeAction
@@ -31,6 +33,8 @@ from holdfast.sim.planes.facts import StateFact
 from holdfast.sim.world import World
 
 _GRAVE = (NodeAction.MARK, NodeAction.FENCE)
+# What is known this late may be too old for the controller before the next answer.
+_LATE_MS = FRESH_MS // 2
 
 
 class NodeDecision(msgspec.Struct, frozen=True):
@@ -48,6 +52,20 @@ class NodeDecision(msgspec.Struct, frozen=True):
     approval: str = ""
 
 
+class Observation(msgspec.Struct, frozen=True):
+    """What a runner knew when it received the last answer, by its own clock.
+
+    `whole_ms` is for how long the reports of all servers have arrived without a gap, `agreed_ms`
+    for how long so many servers have heard nodes that they agree about the others, and `silent_ms`
+    for how long each node has been silent.
+    """
+
+    whole_ms: int
+    agreed_ms: int
+    silent_ms: dict[str, int]
+    timing: FenceTiming
+
+
 class HeartbeatFilter:
     """The nodes whose heartbeats are hidden. Create it once per world, before its controllers."""
 
@@ -56,6 +74,8 @@ class HeartbeatFilter:
         self.zones = zones
         # After this time a node is silent even for a controller without one server's answers.
         self.silent_ms = timing.renew_every_ms * SUSPECT_AFTER_PERIODS + FRESH_MS
+        # The one of whichever runner received an answer last.
+        self.observation: Observation | None = None
         self._deaf: dict[str, int] = {}
         world.faults.add("deaf", FaultKind(HOST, self._node))
         world.faults.add("deaf_zone", FaultKind(HOST, self._zone))
@@ -101,6 +121,9 @@ class HeartbeatTap:
         self._listening: dict[str, tuple[int, int]] = {}
         # Since when reports have arrived without a gap, and when the last one arrived.
         self._since_ms = self._report_ms = 0
+        # The life of each server with a report, and since when all live servers have one.
+        self._lives: dict[str, str] = {}
+        self._whole_since_ms = self._agreed_since_ms = 0
 
     @property
     def cache(self) -> Cache:
@@ -121,6 +144,7 @@ class HeartbeatTap:
 
     def _take_report(self, report: HeartbeatReport, now_ms: int) -> HeartbeatReport:
         report = self._filter.visible_part(report)
+        is_late = now_ms - self._report_ms > _LATE_MS
         if not self._listening or now_ms - self._report_ms > FRESH_MS:
             # It becomes leader, or does so again: silence from before that does not count.
             self._since_ms = now_ms
@@ -131,7 +155,33 @@ class HeartbeatTap:
                 self._listening[server.server] = (at_ms, now_ms - server.listening_ms)
         for node, age_ms in report.ages_ms.items():
             self._renewed_ms[node] = max(self._renewed_ms.get(node, 0), now_ms - age_ms)
+        self._filter.observation = self._observation(report, is_late, now_ms)
         return report
+
+    def _observation(self, report: HeartbeatReport, is_late: bool, now_ms: int) -> Observation:
+        fresh = [it for it in report.all_words() if it.age_ms <= _LATE_MS]
+        before, self._lives = self._lives, {it.server: it.life for it in fresh}
+        roster = report.roster
+        is_whole = (
+            not is_late
+            and self._lives == before
+            and roster is not None
+            and roster.age_ms <= _LATE_MS
+            and all(it.life in ("", self._lives.get(it.server)) for it in roster.servers)
+        )
+        if not is_whole:
+            self._whole_since_ms = now_ms
+        if sum(it.heard > 0 for it in fresh) < OBSERVERS_MIN:
+            self._agreed_since_ms = now_ms
+        return Observation(
+            now_ms - self._whole_since_ms,
+            now_ms - self._agreed_since_ms,
+            {
+                node: now_ms - max(self._renewed_ms.get(node, 0), self._since_ms)
+                for node in self._filter.zones
+            },
+            greatest_timing(*(it.timing for it in report.all_words())),
+        )
 
     def _decision(self, judge: JudgeNode, now_ms: int) -> NodeDecision:
         before_ms = now_ms - self._filter.silent_ms

@@ -12,12 +12,13 @@ from holdfast.correct.nodes.disruption_limits import (
     ZONE_NODES_MIN,
 )
 from holdfast.model.fence import PPM
+from holdfast.model.kinds.lease import lease_name
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.requests import NodeAction
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
-from holdfast.sim.planes.node_health_taps import HeartbeatFilter, NodeDecision
+from holdfast.sim.planes.node_health_taps import HeartbeatFilter, NodeDecision, Observation
 from holdfast.sim.planes.process_table import Processes
 from holdfast.sim.world import World
 
@@ -25,6 +26,10 @@ from holdfast.sim.world import World
 _SHARE, _FEWEST, _AGREEMENT = SILENT_PERCENT_MAX, ZONE_NODES_MIN, AGREEMENT_FACTOR
 _EXPECTED = (NodePhase.READY, NodePhase.SUSPECT, NodePhase.UNKNOWN)
 _GONE = (NodePhase.FENCED, NodePhase.LOST)
+_UNMARKED = (NodePhase.READY, NodePhase.SUSPECT)
+_LEASE = lease_name("controller:nodes")
+# From when a mark is due to its commit: a few rounds of the controllers, and late answers.
+MARKED_WITHIN_MS = 15_000
 # A registration that was in flight when the fence came may begin an unintended incarnation.
 UNAWARE_MS = 6_000
 # Work of the old incarnation has ended by then: a grace, a kill, and a look at it.
@@ -37,6 +42,9 @@ class JudgedNodes(Checker):
     No node is marked or fenced while most of its zone is silent, until that has lasted for the wait
     of the plane or a person approved it. Silence counts only from when a server listens: a server
     that has just started has received no heartbeat.
+
+    Nor is a zone held back for longer than that: once it has been observed for the wait without a
+    gap, and the nodes had time to be suspected and marked, none of its silent nodes is unmarked.
     """
 
     invariants = ("SC6",)
@@ -54,6 +62,9 @@ class JudgedNodes(Checker):
         self._has_limits = MARK_AFTER_HALF_PERIODS >= 2 * SUSPECT_AFTER_PERIODS
         # Since when each node has its present incarnation.
         self._since_ms: dict[str, int] = {}
+        # Since when each zone has its present nodes, and controller:nodes its present leader.
+        self._members: dict[str, tuple[tuple[str, ...], int]] = {}
+        self._led_ms = 0
 
     def on_commit(self, world: World, commit: Commit) -> None:
         for _, old, new in self._store_copy.changed("objects/nodes/"):
@@ -61,6 +72,40 @@ class JudgedNodes(Checker):
                 old is None or old.status.incarnation != new.status.incarnation
             ):
                 self._since_ms[new.name] = world.now_us // 1000
+        for _, _, lease in self._store_copy.changed("objects/leases/"):
+            # Renewals are left out: its holder has changed.
+            if lease is not None and lease.name == _LEASE:
+                self._led_ms = world.now_us // 1000
+        seen, self._heartbeats.observation = self._heartbeats.observation, None
+        if seen is not None:
+            self._check_held(world.now_us // 1000, seen)
+
+    def _check_held(self, now_ms: int, seen: Observation) -> None:
+        """Whether a zone is held back although its wait is over."""
+        zones: dict[str, list[Node]] = {}
+        for node in self._store_copy.all("objects/nodes/"):
+            if node.status.phase in _EXPECTED:
+                zones.setdefault(self._heartbeats.zones[node.name], []).append(node)
+        period_ms = seen.timing.renew_every_ms
+        # Servers that agree shorten the wait from then on.
+        agree = seen.agreed_ms >= MARKED_WITHIN_MS
+        wait_ms = self._wait_ms // _AGREEMENT if agree else self._wait_ms
+        given_up_ms = period_ms * SUSPECT_AFTER_PERIODS + wait_ms
+        due_ms = max(given_up_ms, period_ms * MARK_AFTER_HALF_PERIODS // 2) + MARKED_WITHIN_MS
+        for zone, nodes in zones.items():
+            names = tuple(sorted(f"{it.name}/{it.status.incarnation}" for it in nodes))
+            if self._members.get(zone, ())[:1] != (names,):
+                self._members[zone] = (names, now_ms)
+            steady_ms = min(seen.whole_ms, now_ms - self._led_ms, now_ms - self._members[zone][1])
+            silent = [it for it in nodes if seen.silent_ms[it.name] >= due_ms]
+            most = -(-len(nodes) * _SHARE // 100)
+            if len(nodes) < _FEWEST or len(silent) < most or steady_ms < due_ms:
+                continue
+            for node in silent:
+                if node.status.phase in _UNMARKED:
+                    for_s = seen.silent_ms[node.name] / 1_000
+                    what = f"{node.name} is not marked, and most of its zone has been silent"
+                    self.violated("SC6", f"{what} for {for_s:g} s")
 
     def on_fact(self, world: World, fact: Any) -> None:
         if not isinstance(fact, NodeDecision):

@@ -2,9 +2,10 @@
 
     python -m holdfast.sim run holdfast.sim.worlds.all_controllers.dark_zones:DARK --seeds 0-99
 
-For minutes no heartbeat of a zone's nodes reaches the controllers. Since most of the zone is
-silent, no node is marked: the replicas stay Running, and ready by their last report. Status must
-not count them.
+For up to 90 s no heartbeat of a zone's nodes reaches the controllers. Since most of the zone is
+silent, no node is marked at first: the replicas stay Running, and ready by their last report.
+Status must not count them. Once two servers that hear other zones have agreed for 30 s, the zone is
+given up: its nodes are marked, and come back when they are heard.
 """
 
 from __future__ import annotations
