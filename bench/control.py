@@ -21,9 +21,9 @@ from typing import Any
 
 from bench.control_plane import Hollow, Log, Observed, Spent
 from bench.harness import figure, load
-from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.workload import Workload
+from holdfast.model.nodes.fence import FenceTiming
 from tests.live.plane_process import workload
 from tests.live.whole_plane import FENCE, WholePlane
 

@@ -25,7 +25,7 @@ from bench.load_generator import Load, Piece, Stream
 from bench.load_results import Results
 from bench.run import cpu_s
 from holdfast.host.pki.certificates import CertificateAuthority
-from holdfast.model.heartbeat import Renew
+from holdfast.model.nodes.heartbeat import Renew
 from holdfast.model.requests import AcquireLease, RenewLease, Term
 from tests.live.part import DIE_WITH_PARENT, ROOT
 

@@ -1,7 +1,7 @@
 """A plane on which tenants compete, in virtual time: a whole scheduler, and work that ends.
 
 Tests and benchmarks state what each tenant does every second; this plays the servers and the nodes.
-The figures come from `model/fairness.py`, as the pulses of a scheduler do.
+The figures come from `model/quota/fairness.py`, as the pulses of a scheduler do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.fairness import Standing
 from holdfast.model.kinds.schedulerpolicy import (
     FairnessRules,
     PolicyStage,
@@ -22,6 +21,7 @@ from holdfast.model.kinds.schedulerpolicy import (
 from holdfast.model.kinds.tenant import Quota, QuotaSpec, Tenant
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.quota.fairness import Standing
 from holdfast.model.time import timestamp
 from holdfast.observe.cache import Key
 from tests.unit.propose.rig import Rig

@@ -13,7 +13,10 @@ from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.region import Region, RegionSpec
 from holdfast.model.kinds.template import DeviceRequest, Port, Protocol, Resources, Template
 from holdfast.model.kinds.tenant import Tenant, TenantSpec
-from holdfast.model.ledger import (
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.placement.fit import Demand, DeviceDemand
+from holdfast.model.quantity import MILLI
+from holdfast.model.quota.ledger import (
     Amounts,
     DeviceSlot,
     NodeGate,
@@ -21,9 +24,6 @@ from holdfast.model.ledger import (
     QuotaLedger,
     TenantLimits,
 )
-from holdfast.model.meta import ObjectMeta
-from holdfast.model.placement.fit import Demand, DeviceDemand
-from holdfast.model.quantity import MILLI
 
 CLASSES = ("gpu", "npu")
 MODELS = ("A", "B")

@@ -20,10 +20,10 @@ from holdfast.model.kinds.tenant import (
     QuotaSpec,
     TenantSpec,
 )
-from holdfast.model.ledger import DisruptionLedger, QuotaLedger, TenantLimits, TenantUse
 from holdfast.model.lifecycle import CAUSE_OWNER, Cause
 from holdfast.model.placement.disruption import disruption_refusal
 from holdfast.model.preemption import Contender, eviction_refusal
+from holdfast.model.quota.ledger import DisruptionLedger, QuotaLedger, TenantLimits, TenantUse
 
 PAGE = Path(__file__).parent.parent / "docs" / "evictions.md"
 

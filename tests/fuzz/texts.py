@@ -12,8 +12,7 @@ from holdfast.host.api.objects import negotiation
 from holdfast.host.api.plane.log_routes import since
 from holdfast.host.component import options
 from holdfast.host.server import client_timeouts
-from holdfast.model import cron, quantity
-from holdfast.model.cron import last_fire, next_fire
+from holdfast.model import quantity
 from holdfast.model.encoding import resource_versions
 from holdfast.model.errors import HoldfastError, Invalid, Rejected
 from holdfast.model.kind_declaration import Kind
@@ -21,6 +20,8 @@ from holdfast.model.registry import KINDS
 from holdfast.model.selection import selectors
 from holdfast.model.selection.field_selector import parse_field_selector
 from holdfast.model.selection.selector_text import label_selector_text, parse_label_selector
+from holdfast.model.workload import cron
+from holdfast.model.workload.cron import last_fire, next_fire
 from tests.fuzz.nasty import numbers, texts, words
 from tests.fuzz.targets import Target, refused
 

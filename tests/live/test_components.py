@@ -22,12 +22,12 @@ from holdfast.host.pki.join_tokens import create_token, parse
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity
 from holdfast.model.encoding.wire import decode_trusted
-from holdfast.model.heartbeat import server_scope
 from holdfast.model.kinds.access import Token
 from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
+from holdfast.model.nodes.heartbeat import server_scope
 from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of_struct
 from holdfast.store.sqlite import SqliteStore
 from tests.live.part import ROOT

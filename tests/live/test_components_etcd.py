@@ -16,9 +16,9 @@ from holdfast.host.pki.join_tokens import create_token
 from holdfast.host.pki.node_join import join_or_load
 from holdfast.model.access import identity as who
 from holdfast.model.errors import Forbidden, Unavailable
-from holdfast.model.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.requests import RegisterNode
 from holdfast.observe.watch_events import SERVERS

@@ -20,11 +20,11 @@ from holdfast.host.process.shell import Shell
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Expired, InvariantBroken, OutcomeUnknown, Unavailable
-from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, Renew, Renewed
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec
 from holdfast.model.machine import Answer, Answered, Ask, Asked, Ended, Leave, Open, Pushed
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, HeartbeatReport, Renew, Renewed
 from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import (

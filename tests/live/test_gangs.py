@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from holdfast.model.encoding import wire
-from holdfast.model.jobs import finished_condition
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.registry import kind_named
+from holdfast.model.workload.jobs import finished_condition
 from tests.live.whole_plane import LONG_FENCE, WholePlane
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "rendezvous.yaml"

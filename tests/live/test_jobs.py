@@ -18,7 +18,6 @@ import msgspec
 import pytest
 
 from holdfast.correct.jobs.index_runs import RELEASED_KEPT_MAX
-from holdfast.model.jobs import finished_condition, scheduled_at
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import Resources, RestartPolicy, Template
 from holdfast.model.kinds.workload import (
@@ -30,6 +29,7 @@ from holdfast.model.kinds.workload import (
     WorkloadType,
 )
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.workload.jobs import finished_condition, scheduled_at
 from tests.live.whole_plane import IS_LONG, LONG_FENCE, WholePlane
 
 COMPLETIONS, PARALLELISM = (500, 50) if IS_LONG else (60, 20)

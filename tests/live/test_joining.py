@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from holdfast.cli.local_plane import LocalPlane, LocalPlanePlan
+from holdfast.cli.processes.local_plane import LocalPlane, LocalPlanePlan
 from holdfast.host.client import Access, AsyncClient
 from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.transport import Transport

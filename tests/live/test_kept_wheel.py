@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 
 from holdfast import __version__
-from holdfast.model.heartbeat import server_scope
 from holdfast.model.kinds.access import Role
 from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.node import Node
@@ -27,6 +26,7 @@ from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.nodes.heartbeat import server_scope
 from holdfast.model.plane_format import is_older
 from tests.live.plane_process import PlaneProcess, workload
 from tests.live.whole_plane import LONG_FENCE, WholePlane

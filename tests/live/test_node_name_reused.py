@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.installations import MAY_STILL_RUN
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ConditionStatus, condition
+from holdfast.model.nodes.installations import MAY_STILL_RUN
 from tests.live.plane_process import workload
 from tests.live.test_serving import status
 from tests.live.whole_plane import WholePlane

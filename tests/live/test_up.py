@@ -90,10 +90,10 @@ class Up:
             except (OSError, NotADirectoryError):
                 continue
             line = b" ".join(words).decode(errors="replace")
-            if "holdfast.cli.supervised_child" in line and str(self.data) in line:
-                found[words[words.index(b"holdfast.cli.supervised_child") + 2].decode()] = int(
-                    folder.name
-                )
+            if "holdfast.cli.processes.supervised_child" in line and str(self.data) in line:
+                found[
+                    words[words.index(b"holdfast.cli.processes.supervised_child") + 2].decode()
+                ] = int(folder.name)
         return found
 
     def close(self) -> None:

@@ -13,7 +13,6 @@ from holdfast.model import keys
 from holdfast.model import requests as ask
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
-from holdfast.model.jobs import run_of
 from holdfast.model.kinds.decision import Decision, DecisionSpec
 from holdfast.model.kinds.endpoints import Endpoints
 from holdfast.model.kinds.event import Event, ObjectReference
@@ -37,6 +36,7 @@ from holdfast.model.plane_format import FORMAT
 from holdfast.model.quarantine import Quarantined
 from holdfast.model.requests import NodeAction, PatchType
 from holdfast.model.time import timestamp
+from holdfast.model.workload.jobs import run_of
 from tests.furnished import AGENT, ANN, DRAINS, GARBAGE, ROLLOUTS, Furnished, every
 from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, WORKLOADS, target, template
 from tests.property.late_copies import Asked, Case, Step

@@ -25,12 +25,12 @@ from holdfast.agent.runtime_protocol import (
     Launched,
     NotLaunched,
 )
-from holdfast.model.heartbeat import Renew, Renewed
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Answered, Ask
+from holdfast.model.nodes.heartbeat import Renew, Renewed
 from holdfast.model.requests import JudgeNode, Move, NodeAction, ReportStage
 from tests.furnished import every
 from tests.plane import NODES, REPAIR, SCHEDULER, WORKLOADS, template

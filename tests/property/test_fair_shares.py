@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.fairness import Claimant, dominant_share, standings
 from holdfast.model.kinds.schedulerpolicy import FairnessRules
+from holdfast.model.quota.fairness import Claimant, dominant_share, standings
 from holdfast.propose.queue import scheduling_queue
 from holdfast.propose.queue.fair_shares import FairShares
 from tests.contended import ContendedPlane

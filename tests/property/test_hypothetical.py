@@ -36,10 +36,10 @@ from holdfast.model.kinds.tenant import (
     TenantSpec,
 )
 from holdfast.model.kinds.workload import Gang, Workload, WorkloadSpec
-from holdfast.model.ledger import QuotaLedger
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.placement.fit import Allocation, claim, demand_of
+from holdfast.model.quota.ledger import QuotaLedger
 from holdfast.model.registry import kind_of
 from holdfast.model.time import timestamp
 from holdfast.observe.cache import Key

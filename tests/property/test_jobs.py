@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.access import identity as who
-from holdfast.model.indexes import parse
-from holdfast.model.jobs import finished_condition
 from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.kinds.workload import Job, WorkloadType
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.requests import Evict, Move, Remove
+from holdfast.model.workload.indexes import parse
+from holdfast.model.workload.jobs import finished_condition
 from tests.plane import template
 from tests.scale import examples
 from tests.unit.correct.controller_rig import (

@@ -12,7 +12,7 @@ from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.machine import Ask
 from holdfast.model.placement.disruption import is_available
 from holdfast.model.requests import Evict
-from holdfast.model.rollouts import limits, target_of
+from holdfast.model.workload.rollouts import limits, target_of
 from tests.scale import examples
 from tests.unit.correct.rollout_rig import RolloutRig, canary, rolling, version
 

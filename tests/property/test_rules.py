@@ -20,7 +20,6 @@ from holdfast.model.access.identity import (
     acts_as,
 )
 from holdfast.model.errors import Invalid, InvariantBroken
-from holdfast.model.fence import PPM, FenceTiming, fence_after_min_ms, short_of_fence_ms
 from holdfast.model.keys import END, after_prefix, kind_prefix, object_key
 from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.node import Node
@@ -30,9 +29,9 @@ from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.tenant import CapacityClass, Tenant
 from holdfast.model.kinds.workload import Disruption
-from holdfast.model.ledger import DisruptionLedger, NodeLedger, mirror_node
 from holdfast.model.lifecycle import Actor, Cause
 from holdfast.model.meta import Condition, ConditionStatus, with_condition
+from holdfast.model.nodes.fence import PPM, FenceTiming, fence_after_min_ms, short_of_fence_ms
 from holdfast.model.placement.disruption import BUDGETED, allowed_missing, disruption_refusal
 from holdfast.model.placement.fit import (
     Allocation,
@@ -43,6 +42,7 @@ from holdfast.model.placement.fit import (
 )
 from holdfast.model.placement.placement_rules import residency_refusal, site_refusal
 from holdfast.model.placement.spread import skew_after, spread_refusal
+from holdfast.model.quota.ledger import DisruptionLedger, NodeLedger, mirror_node
 from holdfast.model.refusal import Refusal
 from holdfast.model.registry import KINDS
 from tests.scale import examples

@@ -13,14 +13,6 @@ from hypothesis import strategies as st
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import Template
-from holdfast.model.ledger import (
-    Amounts,
-    DeviceSlot,
-    NodeGate,
-    NodeLedger,
-    allocatable_of,
-    mirror_node,
-)
 from holdfast.model.placement.fit import (
     Allocation,
     Demand,
@@ -40,6 +32,14 @@ from holdfast.model.placement.fit import (
 )
 from holdfast.model.placement.matching import MatchRequest, match
 from holdfast.model.quantity import MILLI, exact, units_per_one
+from holdfast.model.quota.ledger import (
+    Amounts,
+    DeviceSlot,
+    NodeGate,
+    NodeLedger,
+    allocatable_of,
+    mirror_node,
+)
 from holdfast.model.refusal import Reason, Refusal
 from tests.scale import examples
 from tests.strategies import (

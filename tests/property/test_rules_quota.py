@@ -8,7 +8,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.allowance import (
+from holdfast.model.kinds.tenant import CapacityClass
+from holdfast.model.quota.allowance import (
     charge_quota,
     cohort_nominal,
     cohort_used,
@@ -17,8 +18,7 @@ from holdfast.model.allowance import (
     quota_refusal,
     refund_quota,
 )
-from holdfast.model.kinds.tenant import CapacityClass
-from holdfast.model.ledger import (
+from holdfast.model.quota.ledger import (
     Amounts,
     GrantLedger,
     QuotaLedger,

@@ -38,11 +38,11 @@ from holdfast.agent.tenant_images import TenantImages
 from holdfast.agent.work import NodeContext, version_of
 from holdfast.model.access.identity import agent as agent_identity
 from holdfast.model.errors import HoldfastError
-from holdfast.model.fence import HeldTimes
-from holdfast.model.heartbeat import NodeUse, Renew
 from holdfast.model.kinds.node import GONE, Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.machine import Answered, Reply, Rng, Started, Wake
+from holdfast.model.nodes.fence import HeldTimes
+from holdfast.model.nodes.heartbeat import NodeUse, Renew
 from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.requests import Accepted
 from holdfast.model.time import Instant, sooner

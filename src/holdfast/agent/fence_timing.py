@@ -1,10 +1,10 @@
 """Which fence timing the work on this node holds, and when to report a change to the servers.
 
-The node's record (`model/fence.py`) is the greatest timing that any work here may hold. The agent
-stays within the record that it knows. When a server wants other times than the record, the agent
-registers again: at once where they are longer, and where they are shorter once no work here holds
-more. From that registration on it takes no longer time from any acknowledgement, since the servers
-may act on the registration before its answer arrives.
+The node's record (`model/nodes/fence.py`) is the greatest timing that any work here may hold. The
+agent stays within the record that it knows. When a server wants other times than the record, the
+agent registers again: at once where they are longer, and where they are shorter once no work here
+holds more. From that registration on it takes no longer time from any acknowledgement, since the
+servers may act on the registration before its answer arrives.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.agent.heartbeats import NodeHeartbeats
-from holdfast.model.fence import (
+from holdfast.model.kinds.node import HeldTiming, Node
+from holdfast.model.meta import ConditionStatus, condition
+from holdfast.model.nodes.fence import (
     TIMING_PENDING,
     FenceTiming,
     HeldTimes,
@@ -21,8 +23,6 @@ from holdfast.model.fence import (
     limit_timing,
     timing_of,
 )
-from holdfast.model.kinds.node import HeldTiming, Node
-from holdfast.model.meta import ConditionStatus, condition
 
 
 class FenceTimingClaims:

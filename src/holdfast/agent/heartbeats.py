@@ -12,10 +12,10 @@ from enum import StrEnum
 import msgspec
 
 from holdfast.model.errors import HoldfastError
-from holdfast.model.fence import FenceTiming, limit_timing
-from holdfast.model.heartbeat import ProgressNotes, Renew, Renewed
 from holdfast.model.kinds.node import GONE
 from holdfast.model.machine import Reply, Rng
+from holdfast.model.nodes.fence import FenceTiming, limit_timing
+from holdfast.model.nodes.heartbeat import ProgressNotes, Renew, Renewed
 from holdfast.model.refusal import Reason, Refusal
 
 # A plane whose timing is set to zero must not make its agents spin.

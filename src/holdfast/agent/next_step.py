@@ -41,11 +41,11 @@ from holdfast.agent.work import (
     is_ready,
     outcome,
 )
-from holdfast.model.installations import adopts, keeps, proves_stop
 from holdfast.model.kinds.replica import Binding, Process, Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.lifecycle import Stage, State
+from holdfast.model.nodes.installations import adopts, keeps, proves_stop
 from holdfast.model.placement.gang import (
     claim_of,
     gang_record_name,

@@ -10,9 +10,9 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.agent.node_facts import NodeFacts, as_seen
-from holdfast.model.fence import HeldTimes
 from holdfast.model.kinds.node import GONE, Node
 from holdfast.model.machine import Reply, Rng
+from holdfast.model.nodes.fence import HeldTimes
 from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, RegisterNode

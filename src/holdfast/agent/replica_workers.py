@@ -30,14 +30,14 @@ from holdfast.agent.work import (
     WorkPhase,
     is_over,
 )
-from holdfast.model.heartbeat import NOTES_MAX, ProgressNote, ProgressNotes
-from holdfast.model.installations import keeps
 from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Question, Reply, Rng
 from holdfast.model.meta import Object
+from holdfast.model.nodes.heartbeat import NOTES_MAX, ProgressNote, ProgressNotes
+from holdfast.model.nodes.installations import keeps
 from holdfast.model.placement.placement_rules import tenant_image
 from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason, Refusal

@@ -16,12 +16,12 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.model.heartbeat import NodeUse
 from holdfast.model.kinds import replica
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.replica import DeviceShare, Process
 from holdfast.model.kinds.template import ExecAction, HttpAction, TcpAction, Template
 from holdfast.model.machine import Effect, Stimulus
+from holdfast.model.nodes.heartbeat import NodeUse
 
 # In `Exited` when the deadline passed while the work ran, in `NotLaunched` when it had passed
 # before the start.

@@ -22,7 +22,6 @@ from holdfast.agent.runtime_protocol import (
     Attempt,
     Item,
 )
-from holdfast.model.heartbeat import WorkProgress
 from holdfast.model.kinds.replica import CRASH_LOOP, Process, Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.secret import Secret
@@ -30,6 +29,7 @@ from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
 from holdfast.model.lifecycle import STAGES, Stage, State
 from holdfast.model.machine import Rng
 from holdfast.model.meta import Object
+from holdfast.model.nodes.heartbeat import WorkProgress
 from holdfast.observe.operation import RequestOperation
 from holdfast.observe.retry import RetryPolicy
 

@@ -23,7 +23,7 @@ from holdfast.host.client.server_access import DATA, DATA_VARIABLE, find_kubecon
 from holdfast.host.client.transport import Transport
 from holdfast.host.process.files import write_private
 from holdfast.model.errors import HoldfastError
-from holdfast.model.heartbeat import SERVERS_MAX
+from holdfast.model.nodes.heartbeat import SERVERS_MAX
 from holdfast.observe.retry import RetryPolicy
 
 # The servers of a plane that a kubeconfig does not name, remembered beside it.

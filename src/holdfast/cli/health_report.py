@@ -14,14 +14,14 @@ import msgspec
 
 from holdfast.explain.actors import PICTURE_MS, SILENT_MS
 from holdfast.host.audit.status_route import AuditStatus
-from holdfast.model.fence import exceeds, fence_wait_ms, greatest_timing, timing_of
-from holdfast.model.heartbeat import HeartbeatReport, ServerLease, ServerRoster, server_scope
-from holdfast.model.installations import MAY_STILL_RUN, machine_of
 from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.meta import Condition, ConditionStatus, condition
+from holdfast.model.nodes.fence import exceeds, fence_wait_ms, greatest_timing, timing_of
+from holdfast.model.nodes.heartbeat import HeartbeatReport, ServerLease, ServerRoster, server_scope
+from holdfast.model.nodes.installations import MAY_STILL_RUN, machine_of
 from holdfast.model.plane import Plane
 from holdfast.model.pulse import Beat, Pulses, ReceivedPulse
 from holdfast.model.quarantine import Quarantine

@@ -28,13 +28,13 @@ from holdfast.host.client.request_calls import HEARTBEATS_PATH, PULSES_PATH, QUA
 from holdfast.host.client.transport import Transport
 from holdfast.model.encoding.wire import readable
 from holdfast.model.errors import HoldfastError
-from holdfast.model.heartbeat import HeartbeatReport
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import AnyObject
+from holdfast.model.nodes.heartbeat import HeartbeatReport
 from holdfast.model.pulse import Pulses
 from holdfast.model.quarantine import Quarantine
 from holdfast.model.registry import kind_of_struct

@@ -22,8 +22,8 @@ from rich.console import Console
 
 from holdfast.cli.command_table import Section
 from holdfast.cli.exit_codes import ExitCode, complain, invalid_as_usage_error, plain, run
-from holdfast.cli.local_plane import LocalPlane, LocalPlanePlan, data_directory_lock
 from holdfast.cli.plane_parts import REGION, server_options
+from holdfast.cli.processes.local_plane import LocalPlane, LocalPlanePlan, data_directory_lock
 from holdfast.host.process.foreground import forget_inherited, is_ignored
 from holdfast.host.server.server_options import server_arguments, settings_of
 from holdfast.host.server.settings import MEMORY, ServerSettings

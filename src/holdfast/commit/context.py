@@ -10,11 +10,11 @@ from holdfast.commit.ages import Ages, RevisionAges
 from holdfast.model.access.credential_life import TOKEN_LIFE_MAX_MS
 from holdfast.model.access.identity import Identity, acts_as
 from holdfast.model.errors import Invalid
-from holdfast.model.fence import FenceTiming, short_of_fence_ms
-from holdfast.model.heartbeat import ZONE_SILENCE_MAX_MS
 from holdfast.model.kinds.template import Resources
 from holdfast.model.lifecycle import Actor
 from holdfast.model.machine import Rng
+from holdfast.model.nodes.fence import FenceTiming, short_of_fence_ms
+from holdfast.model.nodes.heartbeat import ZONE_SILENCE_MAX_MS
 from holdfast.model.observation_age import OBSERVATION_AGE_MAX_MS
 from holdfast.model.plane import Plane
 from holdfast.model.time import Instant, timestamp, wall_ms

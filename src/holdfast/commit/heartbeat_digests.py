@@ -17,8 +17,10 @@ import msgspec
 
 from holdfast.commit.record_encoding import decode_or_none
 from holdfast.model import keys
-from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import (
+from holdfast.model.kinds.lease import Lease, lease_name
+from holdfast.model.machine import Ask, Effects, Range, Reply, Wake
+from holdfast.model.nodes.fence import FenceTiming
+from holdfast.model.nodes.heartbeat import (
     SERVERS_MAX,
     HeartbeatQuery,
     HeartbeatReport,
@@ -31,8 +33,6 @@ from holdfast.model.heartbeat import (
     server_of_scope,
     server_scope,
 )
-from holdfast.model.kinds.lease import Lease, lease_name
-from holdfast.model.machine import Ask, Effects, Range, Reply, Wake
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Page

@@ -4,7 +4,7 @@ Each server runs one beside its authority. A renewal writes nothing. It is answe
 linearizable read of the node, and only while that read is young: sent within the ack window before
 the answer, by this server's own clock. So an agent whose answer shows no mark has sent its renewal
 at most an ack window after any mark that the read missed, and the fencing inequality
-(`model.fence`) relies on that. It does not matter which came first, the renewal or the read;
+(`model.nodes.fence`) relies on that. It does not matter which came first, the renewal or the read;
 renewals of one node therefore share reads.
 
 controller:nodes asks servers which nodes they heard, and servers exchange digests
@@ -23,18 +23,6 @@ from holdfast.commit.heartbeat_digests import WAKE, Digests
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity, acts_as
 from holdfast.model.errors import HoldfastError, Unavailable, invariant, unreachable
-from holdfast.model.fence import FenceTiming, greatest_timing, limit_timing, timing_of
-from holdfast.model.heartbeat import (
-    ZONE_SILENCE_MAX_MS,
-    HeartbeatQuery,
-    HeartbeatReport,
-    NodeUse,
-    ProgressNotes,
-    Renew,
-    Renewed,
-    SeenUse,
-    ServerRoster,
-)
 from holdfast.model.kinds.node import HeldTiming, Node, NodePhase
 from holdfast.model.lifecycle import Actor
 from holdfast.model.machine import (
@@ -47,6 +35,18 @@ from holdfast.model.machine import (
     Started,
     Stimulus,
     Woken,
+)
+from holdfast.model.nodes.fence import FenceTiming, greatest_timing, limit_timing, timing_of
+from holdfast.model.nodes.heartbeat import (
+    ZONE_SILENCE_MAX_MS,
+    HeartbeatQuery,
+    HeartbeatReport,
+    NodeUse,
+    ProgressNotes,
+    Renew,
+    Renewed,
+    SeenUse,
+    ServerRoster,
 )
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct

@@ -21,10 +21,10 @@ from holdfast.commit.record_encoding import Epoch, EpochFloor
 from holdfast.commit.request_steps import ComparedRecord, PlacementStep
 from holdfast.model import keys
 from holdfast.model.errors import agree, suspect
-from holdfast.model.heartbeat import server_of_scope
 from holdfast.model.kinds.lease import LEASE_RETENTION, Lease, LeaseSpec, lease_name
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import INT_MAX, ObjectMeta
+from holdfast.model.nodes.heartbeat import server_of_scope
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import AcquireLease, ReleaseLease, RenewLease, RetireLease, Term
 from holdfast.model.validation import validate

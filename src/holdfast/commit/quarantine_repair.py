@@ -24,9 +24,9 @@ from holdfast.commit.request_steps import ComparedRecord, PlacementStep
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import InvariantBroken, RecordsDisagree, RecordUnreadable
-from holdfast.model.ledger import NodeLedger, QuotaLedger
 from holdfast.model.lifecycle import Actor
 from holdfast.model.quarantine import EVIDENCE_MAX, MESSAGE_MAX, Quarantined, RecordRevision
+from holdfast.model.quota.ledger import NodeLedger, QuotaLedger
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import QuarantineRecord, RepairAction, RepairRecord
 from holdfast.model.time import Instant, timestamp

@@ -17,7 +17,11 @@ from holdfast.model.audit.audit_records import Head, Stamp
 from holdfast.model.encoding.encrypted_records import unreadable_reason
 from holdfast.model.encoding.resource_versions import object_version
 from holdfast.model.errors import RecordUnreadable, unreachable
-from holdfast.model.ledger import (
+from holdfast.model.meta import Object, Operation, Part, Timestamp
+from holdfast.model.plane import PlaneRecord
+from holdfast.model.plane_format import PlaneFormat
+from holdfast.model.quarantine import Quarantined
+from holdfast.model.quota.ledger import (
     DisruptionLedger,
     GrantLedger,
     NodeLedger,
@@ -26,10 +30,6 @@ from holdfast.model.ledger import (
     PoolsLedger,
     QuotaLedger,
 )
-from holdfast.model.meta import Object, Operation, Part, Timestamp
-from holdfast.model.plane import PlaneRecord
-from holdfast.model.plane_format import PlaneFormat
-from holdfast.model.quarantine import Quarantined
 from holdfast.model.registry import KINDS
 from holdfast.model.transaction import ABSENT, Record
 

@@ -26,7 +26,6 @@ from holdfast.model import keys, plane_format
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity, acts_as
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.model.heartbeat import server_lease_ms, server_scope
 from holdfast.model.kinds.lease import Lease, LeaseSpec, lease_name
 from holdfast.model.lease_takeover import (
     LEASE_MS,
@@ -52,6 +51,7 @@ from holdfast.model.machine import (
     Withdrawn,
     Woken,
 )
+from holdfast.model.nodes.heartbeat import server_lease_ms, server_scope
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import (

@@ -18,11 +18,11 @@ import msgspec
 
 from holdfast.correct.remembered import Remembered
 from holdfast.model.access.identity import controller
-from holdfast.model.heartbeat import HeartbeatQuery
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import CONTROLLER_SCOPE, Actor
 from holdfast.model.machine import Question, Reply
 from holdfast.model.meta import Object
+from holdfast.model.nodes.heartbeat import HeartbeatQuery
 from holdfast.model.requests import Request, Term
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Key, ObjectChange

@@ -33,7 +33,6 @@ from holdfast.correct.controller import (
 )
 from holdfast.correct.controller_worker import ControllerWorker
 from holdfast.model.errors import invariant
-from holdfast.model.heartbeat import HeartbeatQuery
 from holdfast.model.machine import (
     Answered,
     Ask,
@@ -45,6 +44,7 @@ from holdfast.model.machine import (
     Wake,
     Woken,
 )
+from holdfast.model.nodes.heartbeat import HeartbeatQuery
 from holdfast.model.observation_age import is_too_old
 from holdfast.model.pulse import Beat
 from holdfast.model.read_requests import Get

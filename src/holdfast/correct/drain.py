@@ -37,7 +37,6 @@ from holdfast.correct.controller import (
     step_id,
 )
 from holdfast.correct.remembered import Notes, names_of
-from holdfast.model.charging import is_active
 from holdfast.model.kinds.node import DRAINED, Node, NodePhase
 from holdfast.model.kinds.placement import TaintEffect
 from holdfast.model.kinds.replica import Replica
@@ -52,6 +51,7 @@ from holdfast.model.placement.disruption import (
     is_missing,
 )
 from holdfast.model.placement.taint_eviction import StayEnds, stay_ends
+from holdfast.model.quota.charging import is_active
 from holdfast.model.requests import Evict, Request, Term, Update, target
 from holdfast.model.time import Instant, rfc3339, sooner, timestamp, wall_ms
 from holdfast.observe.cache import Key, ObjectChange

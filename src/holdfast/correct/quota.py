@@ -32,23 +32,23 @@ from holdfast.correct.controller import (
 )
 from holdfast.correct.pacing import Cooldowns
 from holdfast.correct.remembered import Remembered
-from holdfast.model.allowance import (
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.tenant import Quota, ReclaimNotice
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.lifecycle import ENDING, Actor, Cause, State
+from holdfast.model.placement.disruption import is_available
+from holdfast.model.placement.gang import gang_record_name, is_of_gang, spare_members
+from holdfast.model.quantity import render
+from holdfast.model.quota.allowance import (
     above_nominal,
     awaits_cohort,
     cohort_nominal,
     cohort_used,
 )
-from holdfast.model.charging import QUOTA_NAME, hard_charge
-from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.reservation import Reservation
-from holdfast.model.kinds.tenant import Quota, ReclaimNotice
-from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import Amounts, QuotaLedger, TenantUse, add, limits_of, subtract
-from holdfast.model.lenders import LenderClaims
-from holdfast.model.lifecycle import ENDING, Actor, Cause, State
-from holdfast.model.placement.disruption import is_available
-from holdfast.model.placement.gang import gang_record_name, is_of_gang, spare_members
-from holdfast.model.quantity import render
+from holdfast.model.quota.charging import QUOTA_NAME, hard_charge
+from holdfast.model.quota.ledger import Amounts, QuotaLedger, TenantUse, add, limits_of, subtract
+from holdfast.model.quota.lenders import LenderClaims
 from holdfast.model.requests import Evict, Request, Term, Update, target
 from holdfast.model.time import Instant, sooner, timestamp, wall_ms
 from holdfast.observe.cache import Key, ObjectChange

@@ -27,11 +27,11 @@ from typing import Any
 from holdfast.correct.controller import BY_NODE, Controller, ReconcilePlan, key_of, step_id
 from holdfast.correct.pacing import MonotonicWaits, held_left_ms
 from holdfast.correct.remembered import Notes, keys_of, uids_of
-from holdfast.model.installations import awaits_adoption, is_kept_elsewhere, keeps
 from holdfast.model.kinds.node import GONE, Node, NodePhase
 from holdfast.model.kinds.replica import Binding, Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.lifecycle import ENDING, Actor, Cause, State
+from holdfast.model.nodes.installations import awaits_adoption, is_kept_elsewhere, keeps
 from holdfast.model.placement.gang import claim_of, gang_record_name, is_formed
 from holdfast.model.placement.vacancy import NODE_RETURNED
 from holdfast.model.requests import Evict, Move, Term, Unreserve, target

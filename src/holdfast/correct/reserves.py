@@ -35,7 +35,6 @@ from holdfast.correct.controller import (
 from holdfast.correct.drain import BY_CLAIM
 from holdfast.correct.remembered import Notes, keys_of
 from holdfast.correct.workload.each_node import belongs, is_same_home, takes
-from holdfast.model.charging import is_active, is_recovery
 from holdfast.model.errors import RecordsDisagree
 from holdfast.model.kinds.node import GONE, Node
 from holdfast.model.kinds.replica import Replica
@@ -46,7 +45,6 @@ from holdfast.model.kinds.reservation import (
     ReservationOwner,
 )
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import NodeLedger, gate_of, mirror_node
 from holdfast.model.lifecycle import CHARGED, Actor
 from holdfast.model.meta import Condition, ConditionStatus, with_condition
 from holdfast.model.placement.fit import (
@@ -58,6 +56,8 @@ from holdfast.model.placement.fit import (
     take_allocation,
 )
 from holdfast.model.placement.placement_rules import closed_refusal
+from holdfast.model.quota.charging import is_active, is_recovery
+from holdfast.model.quota.ledger import NodeLedger, gate_of, mirror_node
 from holdfast.model.requests import DropReservation, HoldCapacity, Request, Term, Update
 from holdfast.model.time import Instant, sooner, timestamp, wall_ms
 from holdfast.observe.cache import Key, ObjectChange

@@ -37,7 +37,6 @@ from holdfast.correct.pacing import Cooldowns
 from holdfast.correct.workload.each_node import BY_TYPE, is_same_home, nodes_wanted
 from holdfast.correct.workload.endings import BACKOFF_REASON, ending, endings, replaced_at_ms
 from holdfast.correct.workload.replica_creation import revision_of
-from holdfast.model.jobs import COMPLETE, completions, finished_condition
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import CRASH_LOOP, Replica, TransitionRecord
 from holdfast.model.kinds.workload import (
@@ -52,6 +51,7 @@ from holdfast.model.lifecycle import READY_STAGES, Actor, Stage, State
 from holdfast.model.meta import Condition, ConditionStatus, with_condition
 from holdfast.model.requests import Term, Update
 from holdfast.model.time import Instant, rfc3339, timestamp
+from holdfast.model.workload.jobs import COMPLETE, completions, finished_condition
 from holdfast.observe.cache import Key, ObjectChange
 from holdfast.observe.snapshot import Snapshot
 

@@ -22,17 +22,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from holdfast.model.charging import is_active, is_recovery
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Intent, Reservation
 from holdfast.model.kinds.tenant import CapacityClass
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import Amounts, NodeLedger, add, allocatable_of
 from holdfast.model.lifecycle import CHARGED, Stage, State
 from holdfast.model.placement.fit import Demand, choose_devices, demand_of, shortage, sums_of
 from holdfast.model.placement.placement_rules import gate_refusal
 from holdfast.model.quantity import MILLI, Resource, capacity, demand
+from holdfast.model.quota.charging import is_active, is_recovery
+from holdfast.model.quota.ledger import Amounts, NodeLedger, add, allocatable_of
 from holdfast.model.refusal import Refusal
 from holdfast.propose.feasibility.fleet import of_replica, of_reservation
 from holdfast.propose.feasibility.node_state import NodeState

@@ -15,8 +15,6 @@ import msgspec
 from holdfast.commit.record_encoding import decode_or_none, with_version
 from holdfast.model import keys
 from holdfast.model.encoding.resource_versions import last_written
-from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import HeartbeatReport, ProgressNote, ProgressNotes
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.event import Event
 from holdfast.model.kinds.lease import Lease
@@ -30,6 +28,8 @@ from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
+from holdfast.model.nodes.fence import FenceTiming
+from holdfast.model.nodes.heartbeat import HeartbeatReport, ProgressNote, ProgressNotes
 from holdfast.model.pulse import Pulses
 from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of, kind_of_struct
 from holdfast.model.transaction import Record

@@ -16,12 +16,12 @@ from holdfast.explain.evidence import ReplicaFacts, revision_of
 from holdfast.explain.node_contact import diagnose_lost_contact, diagnose_return
 from holdfast.explain.on_node import diagnose_bound, diagnose_ending, diagnose_running
 from holdfast.explain.unplaced import diagnose_pending, diagnose_reserved
-from holdfast.model.charging import budget_of, capacity_class_of
 from holdfast.model.errors import invariant, unreachable
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass
 from holdfast.model.lifecycle import CHARGED, State
 from holdfast.model.placement.fit import demand_of
 from holdfast.model.quantity import render
+from holdfast.model.quota.charging import budget_of, capacity_class_of
 from holdfast.model.time import Instant, wall_ms
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 

@@ -11,9 +11,9 @@ import msgspec
 
 from holdfast.explain.evidence import ReplicaFacts, StoredRecords
 from holdfast.model import keys
-from holdfast.model.charging import QUOTA_NAME, quota_cohort
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.tenant import Quota
+from holdfast.model.quota.charging import QUOTA_NAME, quota_cohort
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.time import Instant

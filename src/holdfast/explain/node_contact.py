@@ -31,14 +31,14 @@ from holdfast.explain.answer import (
 )
 from holdfast.explain.evidence import ReplicaFacts, revision_of
 from holdfast.model.access.identity import agent
-from holdfast.model.fence import fence_wait_ms
-from holdfast.model.heartbeat import ZONE_SILENCE_MAX_MS
-from holdfast.model.installations import awaits_adoption, is_kept_elsewhere, keeps, machine_of
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import GONE, Node, NodePhase
 from holdfast.model.kinds.override import Override
 from holdfast.model.kinds.replica import Binding, Replica
 from holdfast.model.lifecycle import ENDING, READY_STAGES, Actor, State
+from holdfast.model.nodes.fence import fence_wait_ms
+from holdfast.model.nodes.heartbeat import ZONE_SILENCE_MAX_MS
+from holdfast.model.nodes.installations import awaits_adoption, is_kept_elsewhere, keeps, machine_of
 from holdfast.model.overrides import zone_approval
 from holdfast.model.time import Instant, timestamp
 

@@ -20,11 +20,11 @@ from holdfast.explain.answer import (
 from holdfast.explain.evidence import ReplicaFacts, revision_of
 from holdfast.explain.node_contact import signs_of
 from holdfast.model.access.identity import agent
-from holdfast.model.heartbeat import WorkProgress
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import CRASH_LOOP, Binding, Replica
 from holdfast.model.kinds.workload import LASTING, Workload
 from holdfast.model.lifecycle import READY_STAGES, Actor, Cause, Stage, State
+from holdfast.model.nodes.heartbeat import WorkProgress
 from holdfast.model.time import Instant, wall_ms
 
 # An agent in contact receives a binding within this time; clocks may differ by as much.

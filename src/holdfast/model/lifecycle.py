@@ -52,7 +52,7 @@ class Actor(StrEnum):
 
     For each controller here, `correct/all_controllers.py` finds the class of its name.
     AGENT means the agent of the node that the replica is bound to, in the same incarnation.
-    `model/installations.py` has the rules for work that outlived its incarnation.
+    `model/nodes/installations.py` has the rules for work that outlived its incarnation.
     """
 
     SCHEDULER = "scheduler"

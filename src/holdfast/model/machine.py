@@ -20,7 +20,7 @@ import msgspec
 from holdfast.model.access.identity import Identity
 from holdfast.model.audit.journal_protocol import Appended, Ready
 from holdfast.model.errors import HoldfastError
-from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, Renew, Renewed
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, HeartbeatReport, Renew, Renewed
 from holdfast.model.read_requests import Get, GetResult, Reach
 from holdfast.model.requests import Forward, Request, TermRequest, Verdict
 from holdfast.model.time import Instant

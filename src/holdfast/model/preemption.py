@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.model.allowance import above_nominal, is_inside_nominal
 from holdfast.model.kinds.replica import Displaced, Replica
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass
-from holdfast.model.ledger import Amounts, QuotaLedger
 from holdfast.model.placement.disruption import is_available
+from holdfast.model.quota.allowance import above_nominal, is_inside_nominal
+from holdfast.model.quota.ledger import Amounts, QuotaLedger
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.service_class import CLASS_LOSS, service_class
 from holdfast.model.time import wall_ms

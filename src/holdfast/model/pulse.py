@@ -54,7 +54,7 @@ class FreeCapacity(msgspec.Struct, frozen=True):
 
 
 class TenantStanding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The fairness figures of a tenant, as parts of the plane; see `model/fairness.py`.
+    """The fairness figures of a tenant, as parts of the plane; see `model/quota/fairness.py`.
 
     remembered: its decayed average share.
     lapsed_ms: how long it has been owed more than the tolerance; 0 if it is not.

@@ -25,13 +25,13 @@ import msgspec
 
 from holdfast.model.access.identity import Identity
 from holdfast.model.access.rights import Permission
-from holdfast.model.fence import HeldTimes
 from holdfast.model.kinds.lease import lease_name
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import DeviceShare, Pending, Process, Replica
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner, reservation_name
 from holdfast.model.lifecycle import CONTROLLERS, EVICTORS, MOVERS, Actor, Cause, Stage, State
 from holdfast.model.meta import Object
+from holdfast.model.nodes.fence import HeldTimes
 from holdfast.model.quarantine import Quarantined
 from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Refusal

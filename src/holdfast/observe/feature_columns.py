@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.model.kinds.replica import DeviceShare
-from holdfast.model.ledger import DeviceSlot
 from holdfast.model.quantity import MILLI
+from holdfast.model.quota.ledger import DeviceSlot
 
 # No device here. Type 0 is reserved for it, so that a look-up by type needs no special case.
 NOTHING = 0

@@ -23,10 +23,10 @@ import numpy.typing as npt
 
 from holdfast.model.kinds.node import Node, NodePhase, Protection
 from holdfast.model.kinds.placement import Isolation, Taint
-from holdfast.model.ledger import NodeLedger
 from holdfast.model.placement.fit import Allocation, sums_of
 from holdfast.model.placement.placement_rules import labels_of
 from holdfast.model.quantity import Resource, capacity
+from holdfast.model.quota.ledger import NodeLedger
 from holdfast.observe.feature_columns import DeviceColumns, FactColumns
 
 # The rows that changed, in order, so that a reader only checks those since its last check.

@@ -12,16 +12,16 @@ from typing import Self
 
 import msgspec
 
-from holdfast.model.charging import QUOTA_NAME, budget_of, capacity_class_of
 from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.schedulerpolicy import PolicyStage, SchedulerPolicy
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota, Tenant
-from holdfast.model.ledger import Amounts, NodeGate
 from holdfast.model.meta import Object
 from holdfast.model.observation_age import OBSERVATION_AGE_MAX_MS
 from holdfast.model.placement.fit import Demand, demand_of
+from holdfast.model.quota.charging import QUOTA_NAME, budget_of, capacity_class_of
+from holdfast.model.quota.ledger import Amounts, NodeGate
 from holdfast.model.refusal import Refusal
 from holdfast.observe.cache import ObjectChange
 from holdfast.observe.node_columns import Codes, NodeColumns

@@ -29,7 +29,6 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.model.charging import budget_of
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
@@ -37,6 +36,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.machine import Question, Reply, Rng
 from holdfast.model.placement.fit import Allocation
 from holdfast.model.pulse import AGES_MAX, PreemptionCount
+from holdfast.model.quota.charging import budget_of
 from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Request

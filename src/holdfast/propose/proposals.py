@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.model.allowance import never_fits
 from holdfast.model.errors import unreachable
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.ledger import limits_of
 from holdfast.model.placement.fit import Allocation, claim
+from holdfast.model.quota.allowance import never_fits
+from holdfast.model.quota.ledger import limits_of
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.time import Instant
 from holdfast.observe.node_columns import Bools, Floats

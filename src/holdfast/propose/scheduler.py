@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.model.access.identity import scheduler as scheduler_identity
-from holdfast.model.charging import QUOTA_NAME, budget_of
 from holdfast.model.errors import HoldfastError, unreachable
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
@@ -34,6 +33,7 @@ from holdfast.model.machine import (
 from holdfast.model.meta import spec_of
 from holdfast.model.preemption import is_requeued
 from holdfast.model.pulse import Backlog
+from holdfast.model.quota.charging import QUOTA_NAME, budget_of
 from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import AcquireLease, Bind, RenewLease, ReportPending, Term

@@ -17,7 +17,7 @@ FIRMNESS = (
         "overcommit-applied-twice",
         "the factor multiplies what was multiplied before",
         rewrite(
-            MODEL + "ledger:with_overcommit",
+            MODEL + "quota.ledger:with_overcommit",
             "return there * percent // 100",
             "return there * percent // 100 * percent // 100",
         ),
@@ -26,14 +26,16 @@ FIRMNESS = (
         "memory-without-headroom",
         "the factor applies to all of the memory",
         rewrite(
-            MODEL + "ledger:with_overcommit", "(there - headroom) * percent", "there * percent"
+            MODEL + "quota.ledger:with_overcommit",
+            "(there - headroom) * percent",
+            "there * percent",
         ),
     ),
     _bug(
         "overcommit-only-raised",
         "a lowered setting does not reach the ledger",
         rewrite(
-            MODEL + "ledger:mirror_node",
+            MODEL + "quota.ledger:mirror_node",
             "allocatable=allocatable_of(node),",
             "allocatable={r: max(u, before.allocatable.get(r, 0)) "
             "for r, u in allocatable_of(node).items()},",
@@ -47,7 +49,9 @@ FIRMNESS = (
     _bug(
         "recovery-diluted",
         "other work overcommits what is held for recovery",
-        rewrite(MODEL + "ledger:NodeLedger._undiluted", "if not there or not held:", "if True:"),
+        rewrite(
+            MODEL + "quota.ledger:NodeLedger._undiluted", "if not there or not held:", "if True:"
+        ),
     ),
     _bug(
         "overcommit-proposed-not-committed",
@@ -63,7 +67,7 @@ FIRMNESS = (
         "reclaimable-added-to-hard",
         "reclaimable work is charged as committed capacity",
         rewrite(
-            MODEL + "charging:capacity_class_of",
+            MODEL + "quota.charging:capacity_class_of",
             "found.spec.capacity_class if found is not None else",
             "",
         ),

@@ -59,30 +59,32 @@ CHARGES = (
     bug(
         "cohort-forgotten",
         "a tenant may borrow what its cohort does not have",
-        rewrite(MODEL + "allowance:quota_refusal", "together + units > whole", "False"),
+        rewrite(MODEL + "quota.allowance:quota_refusal", "together + units > whole", "False"),
     ),
     bug(
         "tenant-limit-forgotten",
         "only the limit of the cohort is checked",
-        rewrite(MODEL + "allowance:quota_refusal", "used + units > most", "False"),
+        rewrite(MODEL + "quota.allowance:quota_refusal", "used + units > most", "False"),
     ),
     bug(
         "priority-budget-forgotten",
         "the limit of a tenant for urgent work is not checked",
-        rewrite(MODEL + "allowance:budget_refusal", "use.get(resource, 0) + units > most", "False"),
+        rewrite(
+            MODEL + "quota.allowance:budget_refusal", "use.get(resource, 0) + units > most", "False"
+        ),
     ),
     bug(
         "half-a-device-too-much",
         "shares of a device add up to one and a half",
         swap(
-            MODEL + "ledger:DeviceSlot.left",
+            MODEL + "quota.ledger:DeviceSlot.left",
             property(lambda slot: 1500 - sum(slot.owners.values())),
         ),
     ),
     bug(
         "promise-given-away",
         "capacity that victims free goes to the first request",
-        rewrite(MODEL + "ledger:NodeLedger.free", "if not self.promised:", "if True:"),
+        rewrite(MODEL + "quota.ledger:NodeLedger.free", "if not self.promised:", "if True:"),
     ),
     bug(
         "budget-ignored",

@@ -10,7 +10,7 @@ INSTALLATIONS = (
         "stop-proven-by-another-machine",
         "any machine under the node's name counts as the one that ran the work",
         rewrite(
-            MODEL + "installations:ran_on",
+            MODEL + "nodes.installations:ran_on",
             "return binding.installation == installation",
             "return True",
         ),
@@ -29,7 +29,7 @@ INSTALLATIONS = (
     bug(
         "adopted-by-another-machine",
         "whichever machine has the node's name takes over the work of the first one",
-        rewrite(MODEL + "installations:adopts", "and ran_on(binding, installation)", ""),
+        rewrite(MODEL + "nodes.installations:adopts", "and ran_on(binding, installation)", ""),
         rewrite(
             COMMIT + "lifecycle.transition_proofs:_return_refusal",
             "is_present and ran_on(binding, ledger.gate.installation)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.correct.controller import ReconcilePlan
-from holdfast.model.fence import FenceTiming
+from holdfast.model.nodes.fence import FenceTiming
 from holdfast.sim.mutants import rewrite, swap
 from tests.sim.end_to_end.planting import (
     AGENT,
@@ -50,14 +50,14 @@ COUNTING = (
     bug(
         "fence-without-drift",
         "the fence does not allow for clock drift",
-        swap(MODEL + "fence:fence_after_min_ms", _blind_to_drift),
+        swap(MODEL + "nodes.fence:fence_after_min_ms", _blind_to_drift),
         world=SKEWED,
     ),
     bug(
         "acknowledged-under-a-mark",
         "a renewal counts as acknowledged whatever mark the server has read",
         rewrite(
-            MODEL + "heartbeat:Renewed.acknowledges",
+            MODEL + "nodes.heartbeat:Renewed.acknowledges",
             "return self.is_of(renew) and is_trusted and not self.mark",
             "return self.is_of(renew)",
         ),

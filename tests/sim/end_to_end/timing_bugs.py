@@ -10,7 +10,7 @@ TIMINGS = (
         "fenced-by-present-settings",
         "a fence waits for what the servers' present settings demand, whatever timing the work has",
         rewrite(
-            MODEL + "fence:fence_wait_ms",
+            MODEL + "nodes.fence:fence_wait_ms",
             "return timing.fence_after_ms if held is None else greatest_timing(held, timing)"
             ".fence_after_ms",
             "return timing.fence_after_ms",

@@ -119,7 +119,7 @@ MUTANTS = (
         "of several places that are promised on one node other work takes all but the first",
         CONTENDED,
         rewrite(
-            "holdfast.model.ledger:NodeLedger.free",
+            "holdfast.model.quota.ledger:NodeLedger.free",
             "in self.promised.items() if",
             "in list(self.promised.items())[:1] if",
         ),

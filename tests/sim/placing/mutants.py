@@ -71,7 +71,7 @@ PREEMPTION = (
     _unfair(
         "promise-open-to-all",
         "a promised place is given to other work",
-        rewrite(MODEL + "ledger:NodeLedger.free", "if not self.promised:", "if True:"),
+        rewrite(MODEL + "quota.ledger:NodeLedger.free", "if not self.promised:", "if True:"),
     ),
     _unfair(
         "stopped-for-nothing",
@@ -226,7 +226,7 @@ MUTANTS = (
     _bug(
         "devices-shared",
         "the owners of a device are ignored",
-        swap(MODEL + "ledger:DeviceSlot.left", property(lambda _slot: 1000)),
+        swap(MODEL + "quota.ledger:DeviceSlot.left", property(lambda _slot: 1000)),
     ),
     _bug(
         "nodes-overfull",
@@ -236,7 +236,7 @@ MUTANTS = (
     _bug(
         "quota-ignored",
         "no limit of a tenant or its cohort applies",
-        swap(MODEL + "allowance:quota_refusal", lambda *_: None),
+        swap(MODEL + "quota.allowance:quota_refusal", lambda *_: None),
     ),
     _bug(
         "release-keeps-the-node",

@@ -62,7 +62,7 @@ LOST_MEANS_FAILED = rewrite(
     "        return GiveUp(error, self._tries, Why.UNDONE)\n"
     "    self._in_doubt = True",
 )
-OWNERS_IGNORED = swap(MODEL + "ledger:DeviceSlot.left", property(lambda _slot: 1000))
+OWNERS_IGNORED = swap(MODEL + "quota.ledger:DeviceSlot.left", property(lambda _slot: 1000))
 NOT_QUEUED_AGAIN = swap(
     PROPOSE + "queue.scheduling_queue:SchedulingQueue.again", lambda _queue, _entry: None
 )
@@ -234,7 +234,7 @@ BUGS = (
         SC8,
         "sc8.one-quota",
         "a tenant's quota is not checked",
-        swap(MODEL + "allowance:quota_refusal", lambda *_: None),
+        swap(MODEL + "quota.allowance:quota_refusal", lambda *_: None),
     ),
     bug(
         SC8,

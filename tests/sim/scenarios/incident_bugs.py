@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.correct.controller import ReconcilePlan
-from holdfast.model.heartbeat import ProgressNotes
 from holdfast.model.kinds.node import NodePhase
+from holdfast.model.nodes.heartbeat import ProgressNotes
 from holdfast.sim.mutants import rewrite, swap
 from tests.sim.scenarios.bugs import (
     COMMIT,

@@ -34,10 +34,10 @@ from holdfast.commit.record_encoding import decode, with_version
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Renew, Renewed
 from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.machine import Answered, Ask, Leave, Open, Pushed, Rng, Started, Wake, Woken
+from holdfast.model.nodes.fence import FenceTiming
+from holdfast.model.nodes.heartbeat import Renew, Renewed
 from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.requests import Accepted, Move, RegisterNode, ReportStage
 from holdfast.model.time import Instant

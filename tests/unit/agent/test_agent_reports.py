@@ -15,10 +15,10 @@ from holdfast.agent.replica_workers import ASKS_KEPT, LAUNCHES_MAX
 from holdfast.agent.runtime_protocol import Attempt, Halt
 from holdfast.agent.work import NodeContext, ReplicaWork
 from holdfast.model.errors import Unavailable
-from holdfast.model.heartbeat import Renew, WorkProgress
 from holdfast.model.kinds.replica import Process
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Answered, Ask
+from holdfast.model.nodes.heartbeat import Renew, WorkProgress
 from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Move, RegisterNode, ReportStage

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.agent.agent import Agent
 from holdfast.agent.runtime_protocol import Extend, Launch
 from holdfast.commit.context import PlaneSettings
-from holdfast.model.fence import (
+from holdfast.model.nodes.fence import (
     FenceTiming,
     fence_after_min_ms,
     greatest_timing,

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.agent.heartbeats import RENEWALS_MAX, Echo, Life, NodeHeartbeats
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Renew, Renewed
 from holdfast.model.kinds.node import NodePhase
+from holdfast.model.nodes.fence import FenceTiming
+from holdfast.model.nodes.heartbeat import Renew, Renewed
 from holdfast.model.refusal import Reason, Refusal
 from tests.unit.agent.rig import Half
 

@@ -9,11 +9,11 @@ import pytest
 
 from holdfast.agent.runtime_protocol import DEADLINE_PASSED, DISK_PRESSURE, Attempt
 from holdfast.agent.work import RESTART_MAX_MS, STEADY_MS, ReplicaWork, describe, outcome
-from holdfast.model.heartbeat import WorkProgress
 from holdfast.model.kinds.replica import Process, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import RestartPolicy, Template
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.nodes.heartbeat import WorkProgress
 from tests.unit.agent.rig import Half
 
 ALWAYS, ON_FAILURE, NEVER = RestartPolicy

@@ -18,14 +18,14 @@ from holdfast.cli.health_report import (
 from holdfast.cli.status import readyz_checks
 from holdfast.host.audit.status_route import AuditStatus
 from holdfast.model.audit.audit_records import Head
-from holdfast.model.fence import FenceTiming, greatest_timing, timing_record
-from holdfast.model.heartbeat import HeartbeatReport, ServerLease, ServerReport, ServerRoster
-from holdfast.model.installations import MAY_STILL_RUN
 from holdfast.model.kinds.lease import Lease, LeaseSpec, lease_name
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.workload import Progress, Workload, WorkloadStatus
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
+from holdfast.model.nodes.fence import FenceTiming, greatest_timing, timing_record
+from holdfast.model.nodes.heartbeat import HeartbeatReport, ServerLease, ServerReport, ServerRoster
+from holdfast.model.nodes.installations import MAY_STILL_RUN
 from holdfast.model.plane import Plane, PlaneRole
 from holdfast.model.pulse import Beat, Pulse, Pulses, ReceivedPulse
 from tests.unit.correct.views import at, node, replaced, replica, workload

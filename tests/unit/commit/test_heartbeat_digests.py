@@ -9,8 +9,10 @@ from holdfast.commit.heartbeat_intake import Renewals
 from holdfast.commit.server import UNKNOWN_MAX_MS, AuthorityServer, Presence
 from holdfast.model.access import identity as who
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import (
+from holdfast.model.kinds.lease import Lease
+from holdfast.model.machine import Answer, Answered, Ask, Asked, Range, Started, Wake, Woken
+from holdfast.model.nodes.fence import FenceTiming
+from holdfast.model.nodes.heartbeat import (
     HeartbeatQuery,
     HeartbeatReport,
     NodeUse,
@@ -19,8 +21,6 @@ from holdfast.model.heartbeat import (
     server_lease_ms,
     server_scope,
 )
-from holdfast.model.kinds.lease import Lease
-from holdfast.model.machine import Answer, Answered, Ask, Asked, Range, Started, Wake, Woken
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import AcquireLease, ReleaseLease, RenewLease, RetireLease, Term
 from holdfast.model.time import Instant

@@ -16,8 +16,10 @@ from holdfast.commit.heartbeat_intake import (
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import (
+from holdfast.model.kinds.node import NodePhase
+from holdfast.model.machine import Answer, Answered, Asked, Range, Started
+from holdfast.model.nodes.fence import FenceTiming
+from holdfast.model.nodes.heartbeat import (
     HeartbeatQuery,
     HeartbeatReport,
     NodeUse,
@@ -29,8 +31,6 @@ from holdfast.model.heartbeat import (
     SeenUse,
     WorkProgress,
 )
-from holdfast.model.kinds.node import NodePhase
-from holdfast.model.machine import Answer, Answered, Asked, Range, Started
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import JudgeNode, NodeAction
 from holdfast.model.time import Instant

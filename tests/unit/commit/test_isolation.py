@@ -12,7 +12,6 @@ from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.kinds.template import Runtime
 from holdfast.model.kinds.tenant import ImagePolicy, Tenant, TenantSpec
-from holdfast.model.ledger import NodeGate
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.placement_rules import (
@@ -21,6 +20,7 @@ from holdfast.model.placement.placement_rules import (
     neighbour_refusal,
     user_refusal,
 )
+from holdfast.model.quota.ledger import NodeGate
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import BindTogether, HoldCapacity, RegisterNode
 from holdfast.model.validation import validate

@@ -18,11 +18,11 @@ from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.kinds.access import RoleBinding, RoleRef, Subject
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Disruption
-from holdfast.model.ledger import GrantLedger
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.plane_format import FORMAT
 from holdfast.model.quarantine import Quarantined
+from holdfast.model.quota.ledger import GrantLedger
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import (

@@ -13,7 +13,8 @@ from holdfast.commit.record_encoding import Epoch, PastOperation, decode, encode
 from holdfast.model import keys
 from holdfast.model.errors import InvariantBroken, RecordUnreadable
 from holdfast.model.kinds.tenant import Tenant
-from holdfast.model.ledger import (
+from holdfast.model.meta import ObjectMeta, Operation
+from holdfast.model.quota.ledger import (
     DisruptionLedger,
     GrantLedger,
     NodeGate,
@@ -22,7 +23,6 @@ from holdfast.model.ledger import (
     PoolsLedger,
     QuotaLedger,
 )
-from holdfast.model.meta import ObjectMeta, Operation
 from holdfast.model.registry import KINDS
 from tests.furnished import Furnished
 

@@ -19,12 +19,12 @@ from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Answered, Ask, Leave, Open, Pushed, Started, Wake, Woken
+from holdfast.model.nodes.fence import FenceTiming
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, HeartbeatReport
 from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.registry import kind_of_plural
 from holdfast.model.requests import AcquireLease, Move, RegisterNode, RenewLease, ReportStage, Term

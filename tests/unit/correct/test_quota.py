@@ -16,14 +16,14 @@ import pytest
 
 from holdfast.correct import quota as module
 from holdfast.correct.quota import LATE_MS, QuotaController
-from holdfast.model import allowance
 from holdfast.model.access import identity as who
-from holdfast.model.allowance import above_nominal
 from holdfast.model.kinds.replica import Pending
 from holdfast.model.kinds.tenant import Lending
 from holdfast.model.kinds.workload import Gang
-from holdfast.model.ledger import QuotaLedger
 from holdfast.model.lifecycle import Cause, Stage, State
+from holdfast.model.quota import allowance
+from holdfast.model.quota.allowance import above_nominal
+from holdfast.model.quota.ledger import QuotaLedger
 from holdfast.model.requests import (
     Accepted,
     BindTogether,

@@ -9,16 +9,21 @@ from holdfast.explain.answer import Explanation, ProgressStep, StuckReason
 from holdfast.explain.evidence import ReplicaFacts, StoredRecords
 from holdfast.explain.explain_replica import explain
 from holdfast.model import keys
-from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import HeartbeatReport, ProgressNote, ProgressNotes, WorkProgress
 from holdfast.model.kinds.lease import Lease, LeaseSpec
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Pending, Replica
 from holdfast.model.kinds.template import ExecAction, OnDisconnect, Probe, Probes
-from holdfast.model.ledger import mirror_node
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import Object
+from holdfast.model.nodes.fence import FenceTiming
+from holdfast.model.nodes.heartbeat import (
+    HeartbeatReport,
+    ProgressNote,
+    ProgressNotes,
+    WorkProgress,
+)
 from holdfast.model.pulse import Beat, Pulse, Pulses, ReceivedPulse
+from holdfast.model.quota.ledger import mirror_node
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from tests.unit.correct.views import TEMPLATE, at, later, meta, record, replaced, replica
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast.explain.answer import AGENT_LOOKS_MS, CONTROLLER_LOOKS_MS, ProgressStep, StuckReason
-from holdfast.model.heartbeat import HeartbeatReport, ServerReport
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Operation
+from holdfast.model.nodes.heartbeat import HeartbeatReport, ServerReport
 from tests.unit.correct.views import AGENT, at, node, record, replaced, replica
 from tests.unit.explain.questions import (
     KEEP,

@@ -6,10 +6,10 @@ import pytest
 
 from holdfast.explain.answer import ProgressStep, StuckReason
 from holdfast.explain.on_node import TOLD_WITHIN_MS
-from holdfast.model.heartbeat import HeartbeatReport, ProgressNotes, WorkProgress
 from holdfast.model.kinds.replica import CRASH_LOOP, Process
 from holdfast.model.kinds.workload import Progress, WorkloadStatus
 from holdfast.model.lifecycle import Stage, State
+from holdfast.model.nodes.heartbeat import HeartbeatReport, ProgressNotes, WorkProgress
 from tests.unit.correct.views import (
     AGENT,
     TEMPLATE,

@@ -27,9 +27,9 @@ from holdfast.model.kinds.tenant import (
     Tenant,
 )
 from holdfast.model.kinds.workload import Gang
-from holdfast.model.ledger import QuotaLedger
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.quota.ledger import QuotaLedger
 from holdfast.model.registry import kind_of_plural
 from holdfast.propose.scheduler import FOLLOWED
 from tests.unit.correct.views import TEMPLATE, at, meta, node, record, replaced, replica, workload

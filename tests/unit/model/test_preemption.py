@@ -10,10 +10,10 @@ import pytest
 from holdfast.model.kinds.replica import Binding, Process, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import Resources
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, PriorityClassSpec
-from holdfast.model.ledger import QuotaLedger, TenantLimits, TenantUse
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.preemption import Contender, Loss, eviction_refusal, loss_of, preempts_refusal
+from holdfast.model.quota.ledger import QuotaLedger, TenantLimits, TenantUse
 from holdfast.model.refusal import Reason
 from holdfast.model.time import timestamp
 from tests.plane import template

@@ -8,9 +8,9 @@ import numpy as np
 
 from holdfast.model.kinds.node import Device, Node, NodeSpec, NodeStatus
 from holdfast.model.kinds.replica import DeviceShare
-from holdfast.model.ledger import mirror_node
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.fit import Allocation
+from holdfast.model.quota.ledger import mirror_node
 from holdfast.observe import feature_columns, node_columns
 from holdfast.observe.node_columns import LOG_MAX, ROWS_MIN, ChangeLog, Interned, Level, NodeColumns
 

@@ -18,8 +18,8 @@ from holdfast.agent.runtime_protocol import (
     Probed,
     RunProbe,
 )
-from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.template import ExecAction, Template
+from holdfast.model.nodes.fence import FenceTiming
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat, SimulatedMachine
 from holdfast.sim.plan import Fault, Prompted

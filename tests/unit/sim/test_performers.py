@@ -10,8 +10,8 @@ from typing import get_args
 
 from holdfast.agent.runtime_protocol import RuntimeEffect
 from holdfast.model.audit.journal_protocol import JournalEffect
-from holdfast.model.fence import FenceTiming
 from holdfast.model.machine import Effect
+from holdfast.model.nodes.fence import FenceTiming
 from holdfast.sim.planes.process_table import Processes
 from holdfast.sim.world import World
 from holdfast.sim.worlds.audit.scenario import SimulatedJournals

@@ -23,8 +23,8 @@ from typing import Any
 import msgspec
 
 from holdfast.model.access.identity import ANONYMOUS, Identity, acts_as
-from holdfast.model.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.lifecycle import Actor
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.requests import Forward, is_request
 
 ANONYMOUS_TENANT = "anonymous"

@@ -13,25 +13,10 @@ import msgspec
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
 from holdfast.model import keys
-from holdfast.model.allowance import (
-    charge_quota,
-    grant_refusal,
-    leave_quota,
-    quota_refusal,
-    refund_quota,
-)
-from holdfast.model.charging import (
-    QUOTA_NAME,
-    budget_of,
-    capacity_class_of,
-    is_recovery,
-    quota_cohort,
-)
 from holdfast.model.errors import agree, suspect
 from holdfast.model.kinds.replica import Binding, Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota
-from holdfast.model.ledger import Amounts, GrantLedger, NodeLedger, QuotaLedger, add, subtract
 from holdfast.model.lifecycle import TAKES_BACK, Cause
 from holdfast.model.placement.fit import (
     Allocation,
@@ -40,6 +25,21 @@ from holdfast.model.placement.fit import (
     return_allocation,
     take_allocation,
 )
+from holdfast.model.quota.allowance import (
+    charge_quota,
+    grant_refusal,
+    leave_quota,
+    quota_refusal,
+    refund_quota,
+)
+from holdfast.model.quota.charging import (
+    QUOTA_NAME,
+    budget_of,
+    capacity_class_of,
+    is_recovery,
+    quota_cohort,
+)
+from holdfast.model.quota.ledger import Amounts, GrantLedger, NodeLedger, QuotaLedger, add, subtract
 from holdfast.model.refusal import Reason, Refusal
 
 # The budget of a grant that ordinary work draws on.

@@ -20,7 +20,6 @@ from holdfast.commit.lifecycle.replica_birth import leave_place
 from holdfast.commit.record_encoding import Epoch, EpochFloor, encode
 from holdfast.model import keys
 from holdfast.model.access.rights import AccessLedger, is_custom, with_binding, with_role
-from holdfast.model.charging import QUOTA_NAME, quota_cohort
 from holdfast.model.kinds.access import Role, RoleBinding
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node
@@ -28,7 +27,15 @@ from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import ObjectCaps, Quota, Tenant
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import (
+from holdfast.model.meta import Object
+from holdfast.model.placement.disruption import (
+    allowed_missing,
+    availability_key,
+    count_change,
+    desired_of,
+)
+from holdfast.model.quota.charging import QUOTA_NAME, quota_cohort
+from holdfast.model.quota.ledger import (
     DisruptionLedger,
     NodeLedger,
     ObjectsLedger,
@@ -39,16 +46,9 @@ from holdfast.model.ledger import (
     limits_of,
     mirror_node,
 )
-from holdfast.model.meta import Object
-from holdfast.model.placement.disruption import (
-    allowed_missing,
-    availability_key,
-    count_change,
-    desired_of,
-)
+from holdfast.model.quota.weights import replicas_wanted, weighs_the_same, weight
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of
-from holdfast.model.weights import replicas_wanted, weighs_the_same, weight
 
 # Objects that record history have their own retention and do not count towards a tenant's caps.
 UNCOUNTED = ("events", "decisions")

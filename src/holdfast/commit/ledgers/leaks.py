@@ -25,8 +25,6 @@ from holdfast.commit.lifecycle.reservations import is_over, is_past_deadline
 from holdfast.commit.objects.field_writers import WRITERS
 from holdfast.model import keys
 from holdfast.model.access.credential_life import ends_at
-from holdfast.model.charging import is_active
-from holdfast.model.heartbeat import server_of_scope
 from holdfast.model.kinds.access import TOKEN_RETENTION, Revocation, Token
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.event import Event
@@ -35,7 +33,9 @@ from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Object, OwnerReference
+from holdfast.model.nodes.heartbeat import server_of_scope
 from holdfast.model.placement.gang import runs
+from holdfast.model.quota.charging import is_active
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_named
 

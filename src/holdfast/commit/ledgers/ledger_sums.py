@@ -13,12 +13,12 @@ import msgspec
 
 from holdfast.commit.record_encoding import decode_or_none
 from holdfast.model import keys
-from holdfast.model.charging import is_active
 from holdfast.model.kinds.replica import Binding, DeviceShare, Replica
 from holdfast.model.kinds.reservation import Claim, Intent, Reservation
-from holdfast.model.ledger import Amounts
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Object
+from holdfast.model.quota.charging import is_active
+from holdfast.model.quota.ledger import Amounts
 from holdfast.model.transaction import Record
 
 SomeObject = TypeVar("SomeObject", bound=Object)

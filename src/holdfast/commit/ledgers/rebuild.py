@@ -28,7 +28,6 @@ from holdfast.commit.ledgers.ledger_sums import (
 from holdfast.commit.record_encoding import Epoch
 from holdfast.model import keys
 from holdfast.model.access.rights import AccessLedger, ledger_of
-from holdfast.model.charging import QUOTA_NAME, quota_cohort
 from holdfast.model.errors import Invalid, Missing
 from holdfast.model.kinds.access import Role, RoleBinding
 from holdfast.model.kinds.lease import Lease
@@ -37,7 +36,10 @@ from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Quota
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import (
+from holdfast.model.lifecycle import TAKES_BACK, Cause
+from holdfast.model.placement.disruption import disruption_ledger_of
+from holdfast.model.quota.charging import QUOTA_NAME, quota_cohort
+from holdfast.model.quota.ledger import (
     Amounts,
     DeviceSlot,
     DisruptionLedger,
@@ -50,10 +52,8 @@ from holdfast.model.ledger import (
     limits_of,
     mirror_node,
 )
-from holdfast.model.lifecycle import TAKES_BACK, Cause
-from holdfast.model.placement.disruption import disruption_ledger_of
+from holdfast.model.quota.weights import replicas_wanted, weight
 from holdfast.model.registry import kind_of_struct
-from holdfast.model.weights import replicas_wanted, weight
 
 
 def rebuild_ledger(contents: StoreContents, key: str) -> Any:

@@ -29,8 +29,6 @@ from holdfast.commit.ledgers.ledger_sums import (
 from holdfast.commit.record_encoding import Epoch
 from holdfast.model import keys
 from holdfast.model.access.rights import AccessLedger, ledger_of
-from holdfast.model.allowance import ceiling, cohort_nominal, cohort_used
-from holdfast.model.charging import QUOTA_NAME, quota_cohort
 from holdfast.model.kinds.access import Role, RoleBinding
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node
@@ -39,7 +37,12 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.tenant import CapacityClass, Quota
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import (
+from holdfast.model.lifecycle import TAKES_BACK, Cause, State
+from holdfast.model.placement.disruption import disruption_ledger_of
+from holdfast.model.quantity import MILLI
+from holdfast.model.quota.allowance import ceiling, cohort_nominal, cohort_used
+from holdfast.model.quota.charging import QUOTA_NAME, quota_cohort
+from holdfast.model.quota.ledger import (
     Amounts,
     DeviceSlot,
     DisruptionLedger,
@@ -54,12 +57,9 @@ from holdfast.model.ledger import (
     gate_of,
     limits_of,
 )
-from holdfast.model.lifecycle import TAKES_BACK, Cause, State
-from holdfast.model.placement.disruption import disruption_ledger_of
-from holdfast.model.quantity import MILLI
+from holdfast.model.quota.weights import replicas_wanted, weight
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.transaction import Record
-from holdfast.model.weights import replicas_wanted, weight
 
 # The recount of nodes: sums, devices, ports and promises.
 

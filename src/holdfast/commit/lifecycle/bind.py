@@ -39,7 +39,6 @@ from holdfast.commit.lifecycle.transitions import (
 from holdfast.commit.operations import digest
 from holdfast.commit.request_steps import PLACE, PlacementStep, Replayed, age_refusal
 from holdfast.model import keys
-from holdfast.model.charging import PRIORITY_NAME, QUOTA_NAME, budget_of, is_active
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Binding, DeviceShare, Replica
@@ -47,11 +46,12 @@ from holdfast.model.kinds.reservation import Claim, Intent, Reservation, Reserva
 from holdfast.model.kinds.schedulerpolicy import PolicyStage, SchedulerPolicy
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota, Tenant
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.placement import placement_rules
 from holdfast.model.placement.fit import Allocation, claim, demand_of, withdraw_promise
 from holdfast.model.placement.gang import gang_record_name
+from holdfast.model.quota.charging import PRIORITY_NAME, QUOTA_NAME, budget_of, is_active
+from holdfast.model.quota.ledger import NodeLedger
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import Bind, BindTogether, Target

@@ -31,19 +31,19 @@ from holdfast.commit.request_steps import (
     Replayed,
 )
 from holdfast.model import keys
-from holdfast.model.allowance import above_nominal
-from holdfast.model.charging import QUOTA_NAME
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Displaced, Replica
 from holdfast.model.kinds.tenant import Quota
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import DisruptionLedger, NodeLedger, QuotaLedger
 from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, State
 from holdfast.model.placement.disruption import disruption_refusal, is_available
 from holdfast.model.placement.taint_eviction import stay_ends
+from holdfast.model.quota.allowance import above_nominal
+from holdfast.model.quota.charging import QUOTA_NAME
+from holdfast.model.quota.ledger import DisruptionLedger, NodeLedger, QuotaLedger
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Evict
-from holdfast.model.rollouts import target_of
+from holdfast.model.workload.rollouts import target_of
 
 
 def evict(draft: Draft, context: Context, request: Evict) -> Replica | Replayed | Refusal:

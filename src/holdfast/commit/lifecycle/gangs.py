@@ -21,7 +21,6 @@ import msgspec
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
 from holdfast.commit.lifecycle.reservations import open_reservation, save
-from holdfast.model.charging import is_active
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import (
     Claim,
@@ -32,7 +31,6 @@ from holdfast.model.kinds.reservation import (
     ReservationSpec,
 )
 from holdfast.model.kinds.workload import Workload, WorkloadType
-from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import State
 from holdfast.model.placement.fit import Allocation
 from holdfast.model.placement.gang import (
@@ -49,6 +47,8 @@ from holdfast.model.placement.gang import (
     with_member_ports,
     without_member,
 )
+from holdfast.model.quota.charging import is_active
+from holdfast.model.quota.ledger import NodeLedger
 from holdfast.model.refusal import Reason, Refusal
 
 # A record that is bound at once is never held; its deadline only has to be in the future.

@@ -29,7 +29,11 @@ from holdfast.commit.operations import (
 )
 from holdfast.commit.request_steps import ComparedRecord, PlacementStep, Replayed
 from holdfast.model import keys
-from holdfast.model.fence import (
+from holdfast.model.kinds.node import GONE, Mark, Node, NodePhase, NodeStatus
+from holdfast.model.kinds.override import Override
+from holdfast.model.lifecycle import Actor
+from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta, condition, with_condition
+from holdfast.model.nodes.fence import (
     TIMING_PENDING,
     exceeds,
     fence_wait_ms,
@@ -38,12 +42,8 @@ from holdfast.model.fence import (
     timing_of,
     timing_record,
 )
-from holdfast.model.kinds.node import GONE, Mark, Node, NodePhase, NodeStatus
-from holdfast.model.kinds.override import Override
-from holdfast.model.ledger import NodeLedger, mirror_node
-from holdfast.model.lifecycle import Actor
-from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta, condition, with_condition
 from holdfast.model.overrides import approves_zone, is_in_force
+from holdfast.model.quota.ledger import NodeLedger, mirror_node
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of
 from holdfast.model.requests import JudgeNode, NodeAction, RegisterNode

@@ -40,7 +40,6 @@ from holdfast.commit.request_steps import (
     age_refusal,
 )
 from holdfast.model import keys
-from holdfast.model.charging import budget_of
 from holdfast.model.kinds.replica import Displaced, Replica
 from holdfast.model.kinds.reservation import (
     Claim,
@@ -51,7 +50,6 @@ from holdfast.model.kinds.reservation import (
 )
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import Amounts, NodeLedger, QuotaLedger, add
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.placement.fit import (
     Allocation,
@@ -73,6 +71,8 @@ from holdfast.model.preemption import (
     split_gang_refusal,
     turn_refusal,
 )
+from holdfast.model.quota.charging import budget_of
+from holdfast.model.quota.ledger import Amounts, NodeLedger, QuotaLedger, add
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import PromisedPlace, StopAndReserve

@@ -15,9 +15,6 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.ledgers.charges import cohort_of
 from holdfast.model import keys
-from holdfast.model.charging import QUOTA_NAME, budget_of
-from holdfast.model.indexes import parse
-from holdfast.model.jobs import completions, finished_condition, is_open
 from holdfast.model.kinds.replica import (
     Displaced,
     Replica,
@@ -27,7 +24,12 @@ from holdfast.model.kinds.replica import (
 )
 from holdfast.model.kinds.tenant import PriorityClass, Quota
 from holdfast.model.kinds.workload import Workload, WorkloadType
-from holdfast.model.ledger import (
+from holdfast.model.lifecycle import State
+from holdfast.model.meta import API_VERSION, WORKLOAD_LABEL, OwnerReference
+from holdfast.model.placement.vacancy import first_place, home_of, next_place, vacates
+from holdfast.model.quantity import Resource
+from holdfast.model.quota.charging import QUOTA_NAME, budget_of
+from holdfast.model.quota.ledger import (
     DisruptionLedger,
     ObjectsLedger,
     PlacesLedger,
@@ -35,14 +37,12 @@ from holdfast.model.ledger import (
     TenantUse,
     places_page,
 )
-from holdfast.model.lifecycle import State
-from holdfast.model.meta import API_VERSION, WORKLOAD_LABEL, OwnerReference
-from holdfast.model.placement.vacancy import first_place, home_of, next_place, vacates
-from holdfast.model.quantity import Resource
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of
-from holdfast.model.rollouts import is_misplaced, target_of
 from holdfast.model.validation.replica import replica_name
+from holdfast.model.workload.indexes import parse
+from holdfast.model.workload.jobs import completions, finished_condition, is_open
+from holdfast.model.workload.rollouts import is_misplaced, target_of
 
 # The number of consecutive ordinals that are tried for one node; more than a few collisions never
 # happen.

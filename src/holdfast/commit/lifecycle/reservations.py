@@ -18,7 +18,6 @@ from holdfast.commit.ledgers.charges import charge_tenant, refund_tenant, return
 from holdfast.commit.ledgers.derived_records import update_derived_records
 from holdfast.commit.objects.request_form import clip
 from holdfast.model import keys
-from holdfast.model.charging import is_active
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import (
     Claim,
@@ -29,10 +28,11 @@ from holdfast.model.kinds.reservation import (
     ReservationSpec,
     ReservationStatus,
 )
-from holdfast.model.ledger import NodeLedger
 from holdfast.model.meta import API_VERSION, ObjectMeta, OwnerReference
 from holdfast.model.placement.fit import Allocation, withdraw_promise
 from holdfast.model.placement.gang import is_broken, is_formed, phase_when_over, runs
+from holdfast.model.quota.charging import is_active
+from holdfast.model.quota.ledger import NodeLedger
 from holdfast.model.refusal import Reason, Refusal
 
 

@@ -51,7 +51,6 @@ from holdfast.commit.request_steps import (
     age_refusal,
 )
 from holdfast.model import keys
-from holdfast.model.charging import budget_of, is_active, is_recovery
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import (
     Claim,
@@ -63,9 +62,10 @@ from holdfast.model.kinds.reservation import (
     reservation_name,
 )
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Actor, Stage, State
 from holdfast.model.placement.fit import Allocation, judge_held, recovery_shortage, sums_of
+from holdfast.model.quota.charging import budget_of, is_active, is_recovery
+from holdfast.model.quota.ledger import NodeLedger
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_named, kind_of_struct
 from holdfast.model.requests import CommitGang, DropReservation, HoldCapacity, Reserve, Unreserve

@@ -6,11 +6,11 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.leases import term_refusal
 from holdfast.model import keys
-from holdfast.model.installations import adopts, keeps, ran_on
 from holdfast.model.kinds.node import GONE
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Actor, State
+from holdfast.model.nodes.installations import adopts, keeps, ran_on
+from holdfast.model.quota.ledger import NodeLedger
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Move
 

@@ -22,10 +22,16 @@ from holdfast.commit.objects.request_form import COUNT_MAX, clip
 from holdfast.commit.operations import add_operation, digest, recall
 from holdfast.commit.request_steps import ComparedRecord, PlacementStep, Replayed
 from holdfast.model import keys
-from holdfast.model.installations import adopts, contact_conditions, keeps, proves_stop, ran_on
 from holdfast.model.kinds.replica import Replica, TransitionRecord
 from holdfast.model.kinds.reservation import Intent, reservation_name
 from holdfast.model.lifecycle import Actor, Stage, State, owners, transition
+from holdfast.model.nodes.installations import (
+    adopts,
+    contact_conditions,
+    keeps,
+    proves_stop,
+    ran_on,
+)
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Move, Target
 

@@ -26,18 +26,18 @@ from holdfast.commit.objects.field_writers import is_maker, spec_refusal
 from holdfast.commit.objects.object_defaults import set_aside, set_server_fields
 from holdfast.model import keys
 from holdfast.model.access.rights import Permission
-from holdfast.model.allowance import never_fits
-from holdfast.model.charging import QUOTA_NAME, budget_of
 from holdfast.model.defaults import apply_defaults
 from holdfast.model.errors import FieldError, Missing
 from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
-from holdfast.model.ledger import limits_of
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Object, OwnerReference
 from holdfast.model.placement.fit import demand_of
+from holdfast.model.quota.allowance import never_fits
+from holdfast.model.quota.charging import QUOTA_NAME, budget_of
+from holdfast.model.quota.ledger import limits_of
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import SYSTEM_NAMESPACE, kind_named, kind_of, kind_of_struct
 from holdfast.model.transaction import ABSENT

@@ -18,7 +18,6 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
 from holdfast.commit.objects.object_defaults import Shaped, minimum_resource, set_critical_priority
 from holdfast.model import keys
-from holdfast.model.charging import PRIORITY_NAME, budget_of
 from holdfast.model.kinds.access import Revocation
 from holdfast.model.kinds.node import GPU
 from holdfast.model.kinds.placement import Placement
@@ -26,10 +25,11 @@ from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import NodeLedger, PoolsLedger
 from holdfast.model.meta import Object
 from holdfast.model.placement.placement_rules import NODE_LABEL, protection_refusal
 from holdfast.model.quantity import Resource, demand
+from holdfast.model.quota.charging import PRIORITY_NAME, budget_of
+from holdfast.model.quota.ledger import NodeLedger, PoolsLedger
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selection.selectors import SelectorOperator
 

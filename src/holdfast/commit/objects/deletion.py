@@ -39,13 +39,11 @@ from holdfast.commit.operations import (
 )
 from holdfast.commit.request_steps import ComparedRecord, PlacementStep, Replayed
 from holdfast.model import keys
-from holdfast.model.charging import is_active
 from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import DisruptionLedger, ObjectsLedger
 from holdfast.model.lifecycle import Actor, Cause, State
 from holdfast.model.meta import (
     CONTENTS_FINALIZER,
@@ -55,6 +53,8 @@ from holdfast.model.meta import (
     Object,
     ObjectMeta,
 )
+from holdfast.model.quota.charging import is_active
+from holdfast.model.quota.ledger import DisruptionLedger, ObjectsLedger
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_plural
 from holdfast.model.requests import Propagation, Remove

@@ -16,7 +16,11 @@ import msgspec
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.model import keys
-from holdfast.model.jobs import (
+from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.model.lifecycle import Actor
+from holdfast.model.meta import Object
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.workload.jobs import (
     DEADLINE_EXCEEDED,
     cron_of,
     finished_condition,
@@ -25,10 +29,6 @@ from holdfast.model.jobs import (
     run_spec,
     scheduled_at,
 )
-from holdfast.model.kinds.workload import Workload, WorkloadType
-from holdfast.model.lifecycle import Actor
-from holdfast.model.meta import Object
-from holdfast.model.refusal import Reason, Refusal
 
 
 def run_refusal(draft: Draft, context: Context, run: Object) -> Refusal | None:

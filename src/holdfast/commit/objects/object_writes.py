@@ -59,7 +59,6 @@ from holdfast.commit.operations import (
 )
 from holdfast.commit.request_steps import ComparedRecord, PlacementStep, Replayed, Written
 from holdfast.model import keys
-from holdfast.model.charging import QUOTA_NAME, budget_of
 from holdfast.model.kind_declaration import Kind
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
@@ -67,6 +66,7 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import ManagedFields, Object, ObjectMeta
 from holdfast.model.no_effect import keeping_no_effect, with_no_effect
 from holdfast.model.no_effect import warnings as no_effect_warnings
+from holdfast.model.quota.charging import QUOTA_NAME, budget_of
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of, kind_of_struct
 from holdfast.model.requests import Create, Update

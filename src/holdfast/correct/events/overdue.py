@@ -17,7 +17,6 @@ from collections.abc import Iterable
 
 from holdfast.correct.events.event_sources import Occurrence
 from holdfast.correct.remembered import Notes
-from holdfast.model.jobs import finished_condition
 from holdfast.model.kinds.node import GONE, Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import OnDisconnect
@@ -25,6 +24,7 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
 from holdfast.model.time import Instant, rfc3339, wall_ms
+from holdfast.model.workload.jobs import finished_condition
 from holdfast.observe.snapshot import Snapshot
 
 # Work may take minutes to stop, and finalizers of users longer.

@@ -46,7 +46,6 @@ from holdfast.correct.garbage.ownership import (
 )
 from holdfast.correct.pacing import MonotonicWaits, RateLimiter, held_left_ms
 from holdfast.correct.remembered import Notes, uids_of
-from holdfast.model.charging import is_active
 from holdfast.model.kinds.access import TOKEN_RETENTION, Token
 from holdfast.model.kinds.event import Event
 from holdfast.model.kinds.replica import Replica
@@ -56,6 +55,7 @@ from holdfast.model.lifecycle import Actor, State
 from holdfast.model.machine import Question, Reply
 from holdfast.model.meta import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Object
 from holdfast.model.placement.gang import runs
+from holdfast.model.quota.charging import is_active
 from holdfast.model.registry import kind_of
 from holdfast.model.requests import Accepted, DropReservation, Remove, Request, Term, Update
 from holdfast.model.time import Instant, sooner, timestamp, wall_ms

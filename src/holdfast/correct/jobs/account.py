@@ -26,14 +26,20 @@ from holdfast.correct.pacing import Cooldowns, MonotonicWaits
 from holdfast.correct.remembered import Notes, Remembered, uids_of
 from holdfast.correct.workload.endings import ending
 from holdfast.correct.workload.replica_creation import FURTHER, IDENTITY, is_of
-from holdfast.model.indexes import Indexes, parse
-from holdfast.model.jobs import COMPLETE, DEADLINE_EXCEEDED, FAILED, completions, finished_condition
 from holdfast.model.kinds.replica import DEADLINE_PASSED, Replica
 from holdfast.model.kinds.workload import FailureAction, Job, JobStatus, Workload, WorkloadStatus
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Condition, ConditionStatus, with_condition
 from holdfast.model.requests import Remove, Update
 from holdfast.model.time import Instant, rfc3339, sooner, timestamp, wall_ms
+from holdfast.model.workload.indexes import Indexes, parse
+from holdfast.model.workload.jobs import (
+    COMPLETE,
+    DEADLINE_EXCEEDED,
+    FAILED,
+    completions,
+    finished_condition,
+)
 from holdfast.observe.snapshot import Snapshot
 
 # What a job's replicas and its account say together: what is complete, and what has failed.

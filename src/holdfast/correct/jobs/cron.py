@@ -14,8 +14,8 @@ twice.
     finished runs beyond `history`                       removed, the oldest first
     spec changed, or resumed                             the schedule counts from that minute on
 
-`model/cron.py` defines what fires when clocks jump. The caller passes the time zones in, since they
-come from files.
+`model/workload/cron.py` defines what fires when clocks jump. The caller passes the time zones in,
+since they come from files.
 """
 
 from __future__ import annotations
@@ -31,14 +31,21 @@ from holdfast.correct.controller import (
 )
 from holdfast.correct.remembered import Notes, Remembered
 from holdfast.correct.workload.replica_creation import IDENTITY
-from holdfast.model.cron import Zone, last_fire, next_fire, parse
 from holdfast.model.errors import unreachable
-from holdfast.model.jobs import cron_of, finished_condition, is_open, last_run, run_of, scheduled_at
 from holdfast.model.kinds.workload import Concurrency, Cron, CronStatus, MissedRuns, Workload
 from holdfast.model.machine import Reply
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Create, Remove, Request, Update
 from holdfast.model.time import Instant, timestamp, wall_ms
+from holdfast.model.workload.cron import Zone, last_fire, next_fire, parse
+from holdfast.model.workload.jobs import (
+    cron_of,
+    finished_condition,
+    is_open,
+    last_run,
+    run_of,
+    scheduled_at,
+)
 from holdfast.observe.cache import Key
 from holdfast.observe.indexer import Index
 from holdfast.observe.snapshot import Snapshot

@@ -33,14 +33,14 @@ from holdfast.correct.workload.replica_creation import (
     stop,
     worth,
 )
-from holdfast.model.indexes import parse
-from holdfast.model.jobs import DEADLINE_EXCEEDED, completions, finished_condition
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.placement.vacancy import vacates
 from holdfast.model.requests import Create, Remove, Request, Term
 from holdfast.model.time import Instant, sooner, wall_ms
+from holdfast.model.workload.indexes import parse
+from holdfast.model.workload.jobs import DEADLINE_EXCEEDED, completions, finished_condition
 from holdfast.observe.cache import Key
 from holdfast.observe.snapshot import Snapshot
 

@@ -37,13 +37,13 @@ from holdfast.correct.controller import (
 from holdfast.correct.nodes.disruption_limits import DisruptionLimits, zone_of, zone_wait_ms
 from holdfast.correct.nodes.silence import NodeSilence
 from holdfast.correct.remembered import Notes, names_of, uids_of
-from holdfast.model.fence import FenceTiming, fence_wait_ms
-from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, exchange_every_ms
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.override import Override
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import Actor, State
 from holdfast.model.machine import Question, Reply
+from holdfast.model.nodes.fence import FenceTiming, fence_wait_ms
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, HeartbeatReport, exchange_every_ms
 from holdfast.model.overrides import zone_approval
 from holdfast.model.requests import Accepted, JudgeNode, Move, NodeAction, Term, target
 from holdfast.model.time import Instant

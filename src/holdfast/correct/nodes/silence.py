@@ -24,8 +24,8 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.correct.remembered import Remembered, names_of
-from holdfast.model.fence import FenceTiming, greatest_timing
-from holdfast.model.heartbeat import (
+from holdfast.model.nodes.fence import FenceTiming, greatest_timing
+from holdfast.model.nodes.heartbeat import (
     ZONE_SILENCE_MAX_MS,
     HeartbeatReport,
     ServerLease,

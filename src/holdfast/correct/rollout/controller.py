@@ -10,7 +10,7 @@ workloads; runs of jobs are never replaced.
     old revisions beyond history  -> Remove
 
 It creates no replicas: controller:workload does, by the targets in the status, and releases waiting
-replicas of the wrong revision. The commit holds both to the targets (`model/rollouts.py`).
+replicas of the wrong revision. The commit holds both to the targets (`model/workload/rollouts.py`).
 
 The update names the resourceVersion that it rests on, and has no operation id for the same reason
 as that of controller:status.
@@ -63,8 +63,8 @@ from holdfast.model.meta import (
     with_condition,
 )
 from holdfast.model.requests import Create, Evict, Remove, Term, Update, target
-from holdfast.model.rollouts import REVERTED, is_misplaced, revision_name
 from holdfast.model.time import Instant, timestamp
+from holdfast.model.workload.rollouts import REVERTED, is_misplaced, revision_name
 from holdfast.observe.cache import Key, ObjectChange
 from holdfast.observe.indexer import Index
 from holdfast.observe.snapshot import Snapshot

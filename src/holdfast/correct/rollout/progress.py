@@ -31,8 +31,8 @@ from holdfast.model.kinds.workload import (
     RolloutStrategy,
     Workload,
 )
-from holdfast.model.rollouts import goal, rollout_of
 from holdfast.model.time import Instant, sooner, timestamp
+from holdfast.model.workload.rollouts import goal, rollout_of
 
 COMPLETE, ROLLING_OUT = "Complete", "RollingOut"
 PAUSED, OVERDUE, REVERTED = "Paused", "ProgressDeadlineExceeded", "Reverted"

@@ -23,8 +23,8 @@ from holdfast.model.kinds.workload import RolloutStrategy, Workload, WorkloadTyp
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.placement.disruption import is_available
 from holdfast.model.placement.vacancy import home_of, vacates
-from holdfast.model.rollouts import goal, target_of, wanted_places
 from holdfast.model.time import Instant, wall_ms
+from holdfast.model.workload.rollouts import goal, target_of, wanted_places
 from holdfast.observe.cache import Key
 from holdfast.observe.snapshot import Snapshot
 

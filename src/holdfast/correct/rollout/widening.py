@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from holdfast.correct.rollout.survey import RolloutPlace, RolloutSurvey, is_on_node
-from holdfast.model.indexes import Indexes, parse
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import RolloutPhase, RolloutStatus, Workload
 from holdfast.model.placement.disruption import portion
-from holdfast.model.rollouts import limits
+from holdfast.model.workload.indexes import Indexes, parse
+from holdfast.model.workload.rollouts import limits
 
 
 def hold_seconds(workload: Workload) -> int | None:

@@ -44,8 +44,6 @@ from holdfast.correct.workload.ordinals import (
 )
 from holdfast.correct.workload.replica_creation import IDENTITY, ReplicaCreation, end, is_of
 from holdfast.correct.workload.services import ServiceReplicas
-from holdfast.model.indexes import parse
-from holdfast.model.jobs import cron_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType
@@ -54,8 +52,10 @@ from holdfast.model.machine import Question, Reply
 from holdfast.model.meta import REPLICAS_FINALIZER
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Create, Request, Term, Update
-from holdfast.model.rollouts import REVERTED
 from holdfast.model.time import Instant
+from holdfast.model.workload.indexes import parse
+from holdfast.model.workload.jobs import cron_of
+from holdfast.model.workload.rollouts import REVERTED
 from holdfast.observe.cache import Key, ObjectChange
 from holdfast.observe.snapshot import Snapshot
 

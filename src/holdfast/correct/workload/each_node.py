@@ -46,7 +46,6 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadRevision
-from holdfast.model.ledger import gate_of
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.placement.placement_rules import (
     NODE_LABEL,
@@ -63,9 +62,10 @@ from holdfast.model.placement.placement_rules import (
     taint_refusal,
 )
 from holdfast.model.placement.vacancy import first_place, home_of, next_place, vacates
+from holdfast.model.quota.ledger import gate_of
 from holdfast.model.requests import Request, Term
-from holdfast.model.rollouts import REVERTED, revision_name
 from holdfast.model.time import Instant, sooner
+from holdfast.model.workload.rollouts import REVERTED, revision_name
 from holdfast.observe.cache import Key
 from holdfast.observe.indexer import Index
 from holdfast.observe.snapshot import Snapshot

@@ -18,7 +18,7 @@ from holdfast.correct.controller import (
 from holdfast.correct.remembered import Remembered
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType
-from holdfast.model.rollouts import wanted_places
+from holdfast.model.workload.rollouts import wanted_places
 from holdfast.observe.cache import Key
 from holdfast.observe.indexer import Index
 from holdfast.observe.snapshot import Snapshot

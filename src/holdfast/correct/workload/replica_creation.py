@@ -30,9 +30,9 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.vacancy import home_of
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Create, Evict, Move, Remove, Request, Term, target
-from holdfast.model.rollouts import is_misplaced, revision_name, target_of
 from holdfast.model.time import Instant
 from holdfast.model.validation.replica import replica_name
+from holdfast.model.workload.rollouts import is_misplaced, revision_name, target_of
 from holdfast.observe.snapshot import Snapshot
 
 IDENTITY = controller("workload").name

@@ -41,8 +41,8 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.placement.vacancy import vacates
 from holdfast.model.requests import Create, Request, Term
-from holdfast.model.rollouts import wanted_places
 from holdfast.model.time import Instant, sooner
+from holdfast.model.workload.rollouts import wanted_places
 from holdfast.observe.cache import Key
 from holdfast.observe.snapshot import Snapshot
 

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.host.client.answers import HttpAnswer
 from holdfast.model.errors import Unavailable
-from holdfast.model.heartbeat import SERVERS_MAX, ServerRoster
+from holdfast.model.nodes.heartbeat import SERVERS_MAX, ServerRoster
 
 PATH = "/servers"
 

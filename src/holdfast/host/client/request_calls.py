@@ -29,8 +29,8 @@ from holdfast.model.access.identity import Identity
 from holdfast.model.encoding.resource_versions import object_revision
 from holdfast.model.encoding.wire import decode_trusted, encode
 from holdfast.model.errors import Invalid, InvariantBroken, Missing, Unavailable, unexpected
-from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, Renew, Renewed
 from holdfast.model.machine import Question
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, HeartbeatReport, Renew, Renewed
 from holdfast.model.read_requests import Get, GetResult, Reach
 from holdfast.model.registry import kind_of, kind_of_plural
 from holdfast.model.requests import (

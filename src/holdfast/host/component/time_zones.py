@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from holdfast.model.cron import Zone
+from holdfast.model.workload.cron import Zone
 
 _NONE = timedelta(0)
 # As many as there are zones, so that a tenant that uses all of them evicts none from the cache.

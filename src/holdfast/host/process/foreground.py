@@ -21,8 +21,8 @@ from typing import Protocol
 # A shell that starts a background job, `nohup`, and many job runners leave signals ignored or
 # blocked, and all child processes inherit that. A process that ignores SIGTERM is never stopped in
 # order; one that ignores SIGCHLD never learns how its children ended. So each entry point calls
-# this first, and `python -m holdfast.cli.supervised_child` does for the processes of `holdfast up`.
-# Work starts under a shim, which does the same for itself and for the work.
+# this first, and `python -m holdfast.cli.processes.supervised_child` does for the processes of
+# `holdfast up`. Work starts under a shim, which does the same for itself and for the work.
 
 # Python itself ignores these to get an error instead; `subprocess` restores them for children.
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)

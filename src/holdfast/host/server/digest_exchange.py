@@ -24,7 +24,7 @@ from holdfast.host.process import clock
 from holdfast.host.process.shell import Shell
 from holdfast.host.server.forwarding import Handler, Shown, refusal_reason
 from holdfast.model.errors import Forbidden, HoldfastError, Unavailable
-from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, ServerRoster
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, HeartbeatReport, ServerRoster
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.time import Instant
 

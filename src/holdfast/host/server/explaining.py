@@ -27,12 +27,12 @@ from holdfast.model import keys
 from holdfast.model.access.identity import ADMINS, Identity
 from holdfast.model.encoding.wire import readable
 from holdfast.model.errors import HoldfastError, Missing, Unavailable
-from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import Stage, State
+from holdfast.model.nodes.fence import FenceTiming
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, HeartbeatReport
 from holdfast.model.refusal import Refusal
 from holdfast.model.registry import kind_of_plural, kind_of_struct
 from holdfast.model.transaction import Record

@@ -12,8 +12,8 @@ import argparse
 import msgspec
 
 from holdfast.model.errors import FieldError, Invalid
-from holdfast.model.fence import FenceTiming, fence_after_min_ms, short_of_fence_ms
-from holdfast.model.heartbeat import (
+from holdfast.model.nodes.fence import FenceTiming, fence_after_min_ms, short_of_fence_ms
+from holdfast.model.nodes.heartbeat import (
     ZONE_SILENCE_LEAST_MS,
     ZONE_SILENCE_MAX_MS,
     ZONE_SILENCE_MOST_MS,

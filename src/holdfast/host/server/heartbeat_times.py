@@ -13,7 +13,7 @@ from holdfast.host.process import clock
 from holdfast.host.process.shell import Shell
 from holdfast.model.access.identity import ADMINS, Identity
 from holdfast.model.errors import HoldfastError
-from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, ReplicaUse, SeenUse
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, HeartbeatReport, ReplicaUse, SeenUse
 
 SHARED_MS = 1_000
 TIMEOUT_S = 2.0

@@ -21,9 +21,9 @@ from holdfast.commit.record_encoding import PastOperation, decode_or_none
 from holdfast.host.process import clock
 from holdfast.model import keys
 from holdfast.model.errors import HoldfastError
-from holdfast.model.heartbeat import SERVERS_MAX, server_of_scope
 from holdfast.model.kinds.access import Revocation
 from holdfast.model.kinds.lease import LEASE_RETENTION, Lease
+from holdfast.model.nodes.heartbeat import SERVERS_MAX, server_of_scope
 from holdfast.model.refusal import Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import ForgetOperations, Remove, RetireLease

@@ -36,7 +36,7 @@ from holdfast.host.server.forwarding import (
 from holdfast.host.server.settings import peer_host
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
-from holdfast.model.heartbeat import HeartbeatQuery
+from holdfast.model.nodes.heartbeat import HeartbeatQuery
 from holdfast.model.requests import Forward
 
 # In flight are bodies that still wait for verdicts. The authority decides one at a time anyway;

@@ -77,11 +77,11 @@ from holdfast.model.access.identity import Identity
 from holdfast.model.access.rights import Permission
 from holdfast.model.encoding.wire import readable
 from holdfast.model.errors import Unavailable, invariant
-from holdfast.model.heartbeat import server_scope
 from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec, Tenant
 from holdfast.model.machine import Woken
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.nodes.heartbeat import server_scope
 from holdfast.model.read_requests import Reach
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct

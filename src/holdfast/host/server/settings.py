@@ -17,8 +17,8 @@ from holdfast.host.server.client_timeouts import ClientTimeouts
 from holdfast.host.server.work_options import WorkRules
 from holdfast.model.access.credential_life import TOKEN_LIFE_MAX_MS
 from holdfast.model.errors import FieldError, Invalid
-from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import ZONE_SILENCE_MAX_MS
+from holdfast.model.nodes.fence import FenceTiming
+from holdfast.model.nodes.heartbeat import ZONE_SILENCE_MAX_MS
 from holdfast.model.observation_age import OBSERVATION_AGE_MAX_MS
 from holdfast.model.plane import Plane
 from holdfast.model.validation.names import NAME_MAX

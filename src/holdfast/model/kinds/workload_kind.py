@@ -4,7 +4,6 @@ the rules of jobs.
 
 from __future__ import annotations
 
-from holdfast.model.jobs import completions, finished_condition
 from holdfast.model.kind_declaration import (
     PEOPLE,
     Kind,
@@ -18,6 +17,7 @@ from holdfast.model.kind_declaration import (
 )
 from holdfast.model.kinds.workload import RolloutPhase, Workload, WorkloadRevision, WorkloadType
 from holdfast.model.lifecycle import Actor
+from holdfast.model.workload.jobs import completions, finished_condition
 
 
 def _ready(workload: Workload) -> str:

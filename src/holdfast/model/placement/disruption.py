@@ -20,8 +20,8 @@ import msgspec
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Disruption, Workload, WorkloadType
-from holdfast.model.ledger import DisruptionLedger
 from holdfast.model.lifecycle import READY_STAGES, Cause, State
+from holdfast.model.quota.ledger import DisruptionLedger
 from holdfast.model.refusal import Reason, Refusal
 
 # Portions: a whole number, or a percentage of a total, as in Kubernetes.

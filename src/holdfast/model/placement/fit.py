@@ -15,9 +15,9 @@ import msgspec
 from holdfast.model.errors import RecordsDisagree, agree
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import DeviceRequest, Port, Resources, Template
-from holdfast.model.ledger import Amounts, DeviceSlot, NodeLedger, add, subtract
 from holdfast.model.placement.matching import MatchRequest, match
 from holdfast.model.quantity import MILLI, Resource, demand, render
+from holdfast.model.quota.ledger import Amounts, DeviceSlot, NodeLedger, add, subtract
 from holdfast.model.refusal import Reason, Refusal
 
 Change = Callable[[Amounts, Amounts], Amounts]

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from holdfast.model.indexes import parse
-from holdfast.model.jobs import completions
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import (
     Claim,
@@ -24,10 +22,12 @@ from holdfast.model.kinds.reservation import (
 )
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.workload import Workload, WorkloadType
-from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import State
 from holdfast.model.placement.fit import Allocation
+from holdfast.model.quota.ledger import NodeLedger
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.workload.indexes import parse
+from holdfast.model.workload.jobs import completions
 
 # Members of a gang that may be bound, or that run.
 FORMED = (ReservationPhase.COMMITTED, ReservationPhase.CONSUMED)

@@ -22,7 +22,7 @@ from holdfast.model.kinds.placement import (
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.template import Runtime, Template
 from holdfast.model.kinds.tenant import Tenant
-from holdfast.model.ledger import NodeGate
+from holdfast.model.quota.ledger import NodeGate
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selection.selectors import holds
 

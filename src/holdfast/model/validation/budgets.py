@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.model.charging import QUOTA_NAME
 from holdfast.model.kinds.region import Grant
 from holdfast.model.kinds.tenant import ObjectCaps, Quota, QuotaSpec
+from holdfast.model.quota.charging import QUOTA_NAME
 from holdfast.model.validation import amounts, names
 from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.moments import after_creation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.model.fairness import HALF_LIVES_PER_WINDOW
 from holdfast.model.kinds.commitment import Commitment
 from holdfast.model.kinds.schedulerpolicy import (
     ExpectedDemand,
@@ -11,6 +10,7 @@ from holdfast.model.kinds.schedulerpolicy import (
     SchedulerPolicy,
     WorkIntent,
 )
+from holdfast.model.quota.fairness import HALF_LIVES_PER_WINDOW
 from holdfast.model.validation import amounts, names, text
 from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.template import devices

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.model import cron, indexes
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.kinds.workload import (
@@ -28,6 +27,7 @@ from holdfast.model.placement import disruption
 from holdfast.model.validation import names, text
 from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.template import template
+from holdfast.model.workload import cron, indexes
 
 # A replica is named <workload>-<ordinal>-<incarnation>, both up to a million, in 63 characters.
 NAME_MAX = names.NAME_MAX - len("-1000000-1000000")

@@ -17,12 +17,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.charging import is_active, is_recovery
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Binding, Replica
 from holdfast.model.kinds.reservation import Claim, Intent, Reservation
 from holdfast.model.lifecycle import CHARGED, Cause
 from holdfast.model.placement.fit import Allocation
+from holdfast.model.quota.charging import is_active, is_recovery
 from holdfast.model.refusal import Refusal
 from holdfast.observe.cache import Key, ObjectChange
 from holdfast.observe.node_columns import NodeColumns

@@ -19,8 +19,8 @@ import msgspec
 from holdfast.model.encoding.resource_versions import last_written
 from holdfast.model.errors import unreachable
 from holdfast.model.kinds.node import Node
-from holdfast.model.ledger import NodeLedger, add, mirror_node
 from holdfast.model.placement.fit import Allocation, sums_of
+from holdfast.model.quota.ledger import NodeLedger, add, mirror_node
 from holdfast.model.refusal import Refusal
 
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.model.kinds.node import Node, NodePhase
-from holdfast.model.ledger import NodeLedger
 from holdfast.model.placement.placement_rules import first_untolerated
 from holdfast.model.quantity import Resource, demand, render
+from holdfast.model.quota.ledger import NodeLedger
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.propose.feasibility.outcome import PlacementReport, Verdict, WakeEvent
 from holdfast.propose.fleet_snapshot import FleetSnapshot, PendingWork

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.ledger import NodeGate
 from holdfast.model.placement.fit import claim
+from holdfast.model.quota.ledger import NodeGate
 from holdfast.model.refusal import Refusal
 from holdfast.observe.node_columns import Codes, Floats, Ints, Level
 from holdfast.propose.feasibility.equivalence_class import EquivalenceClass

@@ -12,8 +12,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.model.ledger import DeviceSlot
 from holdfast.model.placement.fit import DeviceDemand, choose_devices, suits
+from holdfast.model.quota.ledger import DeviceSlot
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Bools, Codes, Level, Rows
 from holdfast.propose.filters.value_tables import table_of

@@ -10,13 +10,13 @@ import numpy as np
 
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import Runtime
-from holdfast.model.ledger import NodeGate
 from holdfast.model.placement.placement_rules import (
     isolation_refusal,
     isolation_wanted,
     neighbour_refusal,
     policy_refusal,
 )
+from holdfast.model.quota.ledger import NodeGate
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
 from holdfast.propose.filters.value_tables import code_of, table_of

@@ -12,8 +12,8 @@ from itertools import product
 import numpy as np
 
 from holdfast.model.kinds.node import NodePhase
-from holdfast.model.ledger import NodeGate
 from holdfast.model.placement.placement_rules import gate_refusal
+from holdfast.model.quota.ledger import NodeGate
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows, gate_number
 from holdfast.propose.filters.value_tables import code_of

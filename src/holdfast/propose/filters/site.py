@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.model.ledger import NodeGate
 from holdfast.model.placement.placement_rules import site_refusal
+from holdfast.model.quota.ledger import NodeGate
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
 from holdfast.propose.filters.value_tables import code_of, table_of

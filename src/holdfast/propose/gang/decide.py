@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.model.allowance import never_fits
-from holdfast.model.charging import is_active
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.workload import Gang, Workload
-from holdfast.model.ledger import limits_of
 from holdfast.model.lifecycle import CHARGED, State
 from holdfast.model.placement.gang import is_formed, members_needed
+from holdfast.model.quota.allowance import never_fits
+from holdfast.model.quota.charging import is_active
+from holdfast.model.quota.ledger import limits_of
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.time import Instant
 from holdfast.observe.node_columns import Ints

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from holdfast.model.charging import is_active
 from holdfast.model.errors import unreachable
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Intent, Reservation, ReservationPhase
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.placement.gang import gang_record_name, is_of_gang
+from holdfast.model.quota.charging import is_active
 from holdfast.model.requests import Term
 from holdfast.model.time import Instant, timestamp
 from holdfast.observe.cache import ObjectChange

@@ -20,10 +20,10 @@ from holdfast.model.kinds.reservation import (
     ReservationPhase,
 )
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import gate_of
 from holdfast.model.lifecycle import State
 from holdfast.model.placement.gang import claim_of, gang_record_name, is_of_gang
 from holdfast.model.placement.placement_rules import gate_refusal
+from holdfast.model.quota.ledger import gate_of
 from holdfast.model.requests import (
     Bind,
     BindTogether,

@@ -16,9 +16,9 @@ import numpy as np
 
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Gang
-from holdfast.model.ledger import NodeLedger
 from holdfast.model.placement.fit import claim, demand_of, take_allocation
 from holdfast.model.preemption import Loss, extent_refusal
+from holdfast.model.quota.ledger import NodeLedger
 from holdfast.model.refusal import Refusal
 from holdfast.model.time import Instant
 from holdfast.observe.cache import ObjectChange

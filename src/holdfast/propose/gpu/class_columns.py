@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.model.errors import invariant, unreachable
-from holdfast.model.ledger import DeviceSlot
 from holdfast.model.placement.fit import DeviceDemand, suits
+from holdfast.model.quota.ledger import DeviceSlot
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -15,13 +15,13 @@ import msgspec
 
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import DisruptionLedger
 from holdfast.model.lifecycle import Cause
 from holdfast.model.placement.disruption import (
     count_change,
     disruption_ledger_of,
     disruption_refusal,
 )
+from holdfast.model.quota.ledger import DisruptionLedger
 from holdfast.model.refusal import Refusal
 from holdfast.observe.cache import Key
 

@@ -16,10 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from holdfast.model.charging import is_active
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Claim, Intent, Reservation, reservation_name
-from holdfast.model.ledger import NodeLedger
 from holdfast.model.placement.fit import (
     Allocation,
     claim,
@@ -27,6 +25,8 @@ from holdfast.model.placement.fit import (
     take_allocation,
     withdraw_promise,
 )
+from holdfast.model.quota.charging import is_active
+from holdfast.model.quota.ledger import NodeLedger
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import (
     DropReservation,

@@ -20,7 +20,6 @@ import numpy as np
 
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass
-from holdfast.model.ledger import Amounts, DisruptionLedger, QuotaLedger
 from holdfast.model.placement.fit import Allocation, claim, sums_of
 from holdfast.model.preemption import (
     Contender,
@@ -32,6 +31,7 @@ from holdfast.model.preemption import (
     preempts_refusal,
     turn_refusal,
 )
+from holdfast.model.quota.ledger import Amounts, DisruptionLedger, QuotaLedger
 from holdfast.model.refusal import Refusal
 from holdfast.model.time import Instant, wall_ms
 from holdfast.observe.node_columns import Bools, Ints, Level

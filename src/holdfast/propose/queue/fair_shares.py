@@ -1,7 +1,7 @@
 """What each tenant holds, waits for and has used lately: the order of tenants within a priority.
 
 `quota_usage.py` reports each charge here, including binds in flight, and the scheduler each replica
-that begins or ends to wait. The rules are in `model/fairness.py`.
+that begins or ends to wait. The rules are in `model/quota/fairness.py`.
 
 The history of a tenant is one decayed average for each resource. It is kept in memory only. A
 scheduler that starts reconstructs it from the bindings of the replicas that exist, with their
@@ -18,7 +18,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.fairness import (
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.schedulerpolicy import FairnessRules
+from holdfast.model.kinds.tenant import Quota
+from holdfast.model.lifecycle import State
+from holdfast.model.placement.fit import demand_of
+from holdfast.model.pulse import STANDINGS_MAX, TenantStanding
+from holdfast.model.quantity import capacity as capacity_units
+from holdfast.model.quota.fairness import (
     REMEMBERED_MAX,
     Claimant,
     OrderKey,
@@ -28,14 +35,7 @@ from holdfast.model.fairness import (
     order_key,
     standings,
 )
-from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.schedulerpolicy import FairnessRules
-from holdfast.model.kinds.tenant import Quota
-from holdfast.model.ledger import Amounts, limits_of
-from holdfast.model.lifecycle import State
-from holdfast.model.placement.fit import demand_of
-from holdfast.model.pulse import STANDINGS_MAX, TenantStanding
-from holdfast.model.quantity import capacity as capacity_units
+from holdfast.model.quota.ledger import Amounts, limits_of
 from holdfast.model.time import Instant, wall_ms
 
 # How often the capacity of the plane and the bound of what is remembered are computed again.

@@ -13,9 +13,9 @@ from collections.abc import Container, Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.model.charging import QUOTA_NAME
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Quota
+from holdfast.model.quota.charging import QUOTA_NAME
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Key
 from holdfast.observe.snapshot import Objects

@@ -18,27 +18,27 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.allowance import (
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation
+from holdfast.model.kinds.tenant import CapacityClass, Quota
+from holdfast.model.lifecycle import CHARGED, Cause
+from holdfast.model.meta import Object
+from holdfast.model.quantity import render
+from holdfast.model.quota.allowance import (
     above_nominal,
     ceiling,
     lending_refusal,
     quota_refusal,
 )
-from holdfast.model.charging import is_active
-from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.reservation import Reservation
-from holdfast.model.kinds.tenant import CapacityClass, Quota
-from holdfast.model.ledger import (
+from holdfast.model.quota.charging import is_active
+from holdfast.model.quota.ledger import (
     Amounts,
     QuotaLedger,
     TenantLimits,
     TenantUse,
     limits_of,
 )
-from holdfast.model.lenders import LenderClaims
-from holdfast.model.lifecycle import CHARGED, Cause
-from holdfast.model.meta import Object
-from holdfast.model.quantity import render
+from holdfast.model.quota.lenders import LenderClaims
 from holdfast.model.refusal import Refusal
 from holdfast.propose.queue.fair_shares import FairShares
 

@@ -25,9 +25,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from holdfast.model.charging import budget_of
 from holdfast.model.errors import invariant
-from holdfast.model.fairness import OrderKey
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.machine import Rng
@@ -40,6 +38,8 @@ from holdfast.model.pulse import (
     FreeCapacity,
     PendingCount,
 )
+from holdfast.model.quota.charging import budget_of
+from holdfast.model.quota.fairness import OrderKey
 from holdfast.model.time import Instant, wall_ms
 from holdfast.observe.cache import Key
 from holdfast.observe.node_columns import Bools, NodeColumns, gate_number

@@ -11,8 +11,8 @@ from holdfast.commit.context import PlaneSettings
 from holdfast.correct.all_controllers import all_controllers
 from holdfast.correct.controller_runner import ControllerRunner
 from holdfast.model.access.identity import Identity
-from holdfast.model.fence import FenceTiming
 from holdfast.model.meta import Object
+from holdfast.model.nodes.fence import FenceTiming
 from holdfast.model.requests import Create
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Cell, Factory, Seat, SimulatedMachine

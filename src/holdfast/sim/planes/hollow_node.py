@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.agent.node_facts import NodeFacts, as_seen
-from holdfast.model.heartbeat import Renew, Renewed
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Answered, Ask, Rng, Started, Wake, Woken
+from holdfast.model.nodes.heartbeat import Renew, Renewed
 from holdfast.model.requests import Accepted, Move, RegisterNode, ReportStage, Target
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache

@@ -20,9 +20,9 @@ from holdfast.correct.controller_runner import ControllerRunner
 from holdfast.correct.nodes.controller import SUSPECT_AFTER_PERIODS
 from holdfast.correct.nodes.disruption_limits import OBSERVERS_MIN
 from holdfast.correct.nodes.silence import FRESH_MS
-from holdfast.model.fence import FenceTiming, greatest_timing
-from holdfast.model.heartbeat import HeartbeatReport
 from holdfast.model.machine import Answered, Ask
+from holdfast.model.nodes.fence import FenceTiming, greatest_timing
+from holdfast.model.nodes.heartbeat import HeartbeatReport
 from holdfast.model.requests import JudgeNode, NodeAction
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache

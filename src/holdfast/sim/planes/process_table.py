@@ -28,9 +28,9 @@ from holdfast.agent.runtime_protocol import (
     Probed,
     RunProbe,
 )
-from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import OnDisconnect
+from holdfast.model.nodes.fence import FenceTiming
 from holdfast.model.time import timestamp
 from holdfast.sim.cell import Cell, Host
 from holdfast.sim.faults import HOST, FaultKind, Heal

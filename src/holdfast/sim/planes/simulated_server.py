@@ -33,7 +33,6 @@ from holdfast.model.errors import (
     invariant,
     unreachable,
 )
-from holdfast.model.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.kind_declaration import Kind
 from holdfast.model.machine import (
     Answer,
@@ -52,6 +51,7 @@ from holdfast.model.machine import (
     Woken,
 )
 from holdfast.model.meta import Object
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.read_requests import Get, GetResult, Reach
 from holdfast.model.registry import kind_of_plural
 from holdfast.model.selection.field_selector import parse_field_selector

@@ -23,12 +23,12 @@ from holdfast.explain.evidence import (
 )
 from holdfast.explain.explain_replica import explain
 from holdfast.model import keys
-from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.machine import Answer, Asked
+from holdfast.model.nodes.fence import FenceTiming
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, HeartbeatReport
 from holdfast.model.pulse import Beat, Pulse, Pulses, ReceivedPulse
 from holdfast.model.registry import kind_of_struct
 from holdfast.propose.feasibility.verdict_cache import VerdictCache

@@ -17,7 +17,6 @@ from holdfast.commit.record_encoding import decode
 from holdfast.explain.decision_object import decision_of
 from holdfast.model import keys
 from holdfast.model.errors import unreachable
-from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.node import Device
 from holdfast.model.kinds.region import Region, RegionSpec
@@ -25,6 +24,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec, Quota, QuotaSpec, Tenant
 from holdfast.model.machine import ArchiveRecord
 from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.nodes.fence import FenceTiming
 from holdfast.model.registry import kind_of_struct
 from holdfast.propose.decision_rounds import DecisionRound
 from holdfast.sim.cell import Cell

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.charging import is_active
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Pending, Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.lifecycle import State
+from holdfast.model.quota.charging import is_active
 from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Bind

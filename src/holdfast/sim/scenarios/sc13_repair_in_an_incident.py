@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.correct.garbage.controller import ACTS_BURST, ACTS_PER_S
-from holdfast.model.charging import is_active
 from holdfast.model.kinds.event import Event
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
@@ -22,6 +21,7 @@ from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import API_VERSION, ObjectMeta, OwnerReference
 from holdfast.model.placement.fit import demand_of
+from holdfast.model.quota.charging import is_active
 from holdfast.model.requests import Accepted, Create, HoldCapacity, Remove
 from holdfast.model.time import Instant, timestamp, wall_ms
 from holdfast.sim.cell import Seat

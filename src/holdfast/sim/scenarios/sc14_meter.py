@@ -12,8 +12,8 @@ from typing import Any
 
 from holdfast.commit.flow.overload import Overloaded
 from holdfast.model.errors import HoldfastError, OutcomeUnknown
-from holdfast.model.heartbeat import HeartbeatQuery, Renew, Renewed
 from holdfast.model.machine import Answered, Ask, Open
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, Renew, Renewed
 from holdfast.model.read_requests import Get
 from holdfast.model.requests import AcquireLease, RenewLease
 from holdfast.model.time import Instant

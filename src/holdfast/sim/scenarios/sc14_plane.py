@@ -17,7 +17,6 @@ from holdfast.commit.context import PlaneSettings
 from holdfast.commit.flow.guarded_server import GuardedServer
 from holdfast.commit.flow.seats import FlowControllers
 from holdfast.model.access.identity import Identity
-from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.region import Region, RegionSpec
 from holdfast.model.kinds.template import Resources, Template
@@ -25,6 +24,7 @@ from holdfast.model.kinds.tenant import Quota, QuotaSpec, Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.machine import Answer, Answered, Asked, Changed, Opened, Push, Range, Txn
 from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.nodes.fence import FenceTiming
 from holdfast.observe.retry import Budget
 from holdfast.sim.cell import Factory, Seat
 from holdfast.sim.plan import Fault

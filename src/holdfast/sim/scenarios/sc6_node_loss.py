@@ -15,10 +15,10 @@ from functools import partial
 import msgspec
 
 from holdfast.correct.nodes.disruption_limits import zone_wait_ms
-from holdfast.model.heartbeat import ZONE_SILENCE_MAX_MS
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
+from holdfast.model.nodes.heartbeat import ZONE_SILENCE_MAX_MS
 from holdfast.sim.plan import Fault
 from holdfast.sim.planes.process_table import ProcessEnded, ProcessStarted
 from holdfast.sim.randomness import between

@@ -22,9 +22,9 @@ from holdfast.commit.context import PlaneSettings
 from holdfast.commit.record_encoding import decode
 from holdfast.model import keys
 from holdfast.model.access.identity import server
-from holdfast.model.heartbeat import server_scope
 from holdfast.model.kinds.node import Node
 from holdfast.model.machine import Answered, Ask, Question, Started, Wake, Woken
+from holdfast.model.nodes.heartbeat import server_scope
 from holdfast.model.plane import Plane, PlaneRole
 from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason, Refusal

@@ -13,10 +13,10 @@ from holdfast.commit.flow.request_classes import RequestClass
 from holdfast.commit.flow.seats import DEFAULT_FLOW_CONTROL, FlowControllers, FlowControlSettings
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
-from holdfast.model.heartbeat import Renew
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.machine import Answer, Asked, Started, Wake, Woken
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.nodes.heartbeat import Renew
 from holdfast.model.requests import Create
 from holdfast.model.time import Instant
 

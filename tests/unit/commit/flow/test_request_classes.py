@@ -15,9 +15,9 @@ from holdfast.commit.flow.request_classes import (
 )
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
-from holdfast.model.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.requests import (
     AcquireLease,
     Create,

@@ -19,8 +19,8 @@ from holdfast.commit.record_encoding import encode
 from holdfast.model import keys
 from holdfast.model.kinds.template import DeviceRequest, Port
 from holdfast.model.kinds.tenant import CapacityClass
-from holdfast.model.ledger import GrantLedger
 from holdfast.model.lifecycle import State
+from holdfast.model.quota.ledger import GrantLedger
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, BindTogether
 from holdfast.model.transaction import ABSENT, Compare, Put, Transaction

@@ -18,9 +18,9 @@ from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.kinds.template import DeviceRequest, Port
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, PriorityClassSpec
 from holdfast.model.kinds.workload import Disruption, WorkloadType
-from holdfast.model.ledger import Amounts, TenantUse
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.quota.ledger import Amounts, TenantUse
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import (
     DropReservation,

@@ -24,7 +24,6 @@ from holdfast.commit.lifecycle.reservations import (
 )
 from holdfast.model import keys
 from holdfast.model.access.identity import controller
-from holdfast.model.charging import is_active
 from holdfast.model.kinds.reservation import (
     Claim,
     Intent,
@@ -37,6 +36,7 @@ from holdfast.model.kinds.reservation import (
 )
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.quota.charging import is_active
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import DropReservation, HoldCapacity, Unreserve
 from holdfast.model.time import Instant

@@ -9,15 +9,15 @@ import pytest
 
 from holdfast.commit.context import PlaneSettings
 from holdfast.host.server.fence_options import SECONDS_MAX
-from holdfast.model.fence import (
+from holdfast.model.kinds.node import Node
+from holdfast.model.meta import INT_MAX, ConditionStatus, ObjectMeta, condition
+from holdfast.model.nodes.fence import (
     TIMING_PENDING,
     FenceTiming,
     HeldTimes,
     fence_after_min_ms,
     timing_of,
 )
-from holdfast.model.kinds.node import Node
-from holdfast.model.meta import INT_MAX, ConditionStatus, ObjectMeta, condition
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import NodeAction, RegisterNode
 from tests.furnished import AGENT, Furnished

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.model.installations import MAY_STILL_RUN
 from holdfast.model.kinds.node import Node, NodePhase, NodeStatus
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ConditionStatus, ObjectMeta, condition
+from holdfast.model.nodes.installations import MAY_STILL_RUN
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Accepted, Move, NodeAction, RegisterNode
 from tests.furnished import AGENT, Furnished

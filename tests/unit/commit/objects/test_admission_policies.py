@@ -10,7 +10,6 @@ import pytest
 from holdfast.commit.objects import admission
 from holdfast.commit.objects.admission import HINTS_ANNOTATION
 from holdfast.commit.objects.admission_policies import PolicyVerdict, evaluate_policies
-from holdfast.model.jobs import run_of
 from holdfast.model.kinds.admissionpolicy import (
     AdmissionPolicy,
     AdmissionPolicySpec,
@@ -33,6 +32,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import Create, Update
+from holdfast.model.workload.jobs import run_of
 from tests.furnished import ANN, BOB, Furnished
 from tests.plane import ADMIN, WORKLOADS, accepted, refused, template
 

@@ -8,11 +8,11 @@ import pytest
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import OPERATORS, Identity
-from holdfast.model.heartbeat import server_scope
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import CONTENTS_FINALIZER, REPLICAS_FINALIZER, ObjectMeta
+from holdfast.model.nodes.heartbeat import server_scope
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import (
     AcquireLease,

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from holdfast.commit.ages import Ages
-from holdfast.model.jobs import COMPLETE, DEADLINE_EXCEEDED, FAILED
 from holdfast.model.kinds.workload import Job, Workload, WorkloadType
 from holdfast.model.meta import Condition, ConditionStatus
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Remove, Update
 from holdfast.model.time import Instant, timestamp
+from holdfast.model.workload.jobs import COMPLETE, DEADLINE_EXCEEDED, FAILED
 from tests.plane import START_WALL_MS, WORKLOADS, Plane, accepted, refused
 
 DAY_MS = 86_400_000

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from holdfast.model.access.identity import Identity
-from holdfast.model.jobs import run_of
 from holdfast.model.kinds.workload import Cron, Workload, WorkloadType
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Create, Patch, PatchType, Remove, Update
+from holdfast.model.workload.jobs import run_of
 from tests.plane import ADMIN, NODES, WORKLOADS, Plane, accepted, refused
 
 SKEW = timedelta(seconds=2)

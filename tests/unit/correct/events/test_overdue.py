@@ -13,10 +13,10 @@ from holdfast.correct.nodes.controller import NodesController
 from holdfast.correct.repair import RepairController
 from holdfast.correct.status import StatusController
 from holdfast.correct.workload.controller import WorkloadController
-from holdfast.model.jobs import finished_condition
 from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
 from holdfast.model.kinds.workload import Job, WorkloadType
 from holdfast.model.requests import Remove, Update
+from holdfast.model.workload.jobs import finished_condition
 from tests.plane import ADMIN, accepted, template
 from tests.unit.correct.controller_rig import Rig
 

@@ -10,8 +10,6 @@ import pytest
 
 from holdfast.correct.jobs.cron import RUNS_AT_ONCE_MAX, only_utc
 from holdfast.correct.workload.controller import WorkloadController
-from holdfast.model.cron import Zone
-from holdfast.model.jobs import finished_condition, run_of, scheduled_at
 from holdfast.model.kinds.workload import (
     Concurrency,
     Cron,
@@ -25,6 +23,8 @@ from holdfast.model.meta import Condition, ConditionStatus, Object
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Create, Remove, Update
 from holdfast.model.time import Instant, timestamp, wall_ms
+from holdfast.model.workload.cron import Zone
+from holdfast.model.workload.jobs import finished_condition, run_of, scheduled_at
 from tests.plane import START_WALL_MS, WORKLOADS, refused, template
 from tests.unit.correct.controller_rig import ADMIN, LOST_AFTER, LOST_BEFORE, Rig, accepted
 from tests.unit.correct.views import TERM, replaced, view, workload

@@ -10,8 +10,6 @@ from holdfast.correct.jobs.account import ACCOUNT_PAUSE_MS, FAILURES_ANNOTATION,
 from holdfast.correct.jobs.index_runs import RELEASED_KEPT_MAX
 from holdfast.correct.workload.controller import WorkloadController
 from holdfast.model.access import identity as who
-from holdfast.model.indexes import parse
-from holdfast.model.jobs import finished_condition
 from holdfast.model.kinds.replica import DEADLINE_PASSED, Process, Replica
 from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.kinds.tenant import ObjectCaps
@@ -27,6 +25,8 @@ from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Create, Evict, Move, Remove
+from holdfast.model.workload.indexes import parse
+from holdfast.model.workload.jobs import finished_condition
 from tests.plane import WORKLOADS, refused, template
 from tests.unit.correct.controller_rig import ADMIN, LOST_AFTER, Rig, accepted, target
 from tests.unit.correct.views import (

@@ -8,12 +8,12 @@ import pytest
 
 from holdfast.correct.nodes.controller import LISTEN, LOSE_AFTER_MS, NodesController
 from holdfast.correct.nodes.disruption_limits import MARKS_PER_ZONE_MAX
-from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport
 from holdfast.model.kinds.node import Node, NodePhase, NodeSpec
 from holdfast.model.kinds.override import Override, OverrideScope, OverrideSpec, OverrideType
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.nodes.fence import FenceTiming
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, HeartbeatReport
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import Accepted, Create, JudgeNode, Move, NodeAction, Term
 from holdfast.model.time import timestamp

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.correct.nodes.silence import FORGET_MS, FRESH_MS, GONE_PERIODS, NodeSilence
-from holdfast.model.fence import FenceTiming, greatest_timing
-from holdfast.model.heartbeat import HeartbeatReport, ServerLease, ServerReport, ServerRoster
+from holdfast.model.nodes.fence import FenceTiming, greatest_timing
+from holdfast.model.nodes.heartbeat import HeartbeatReport, ServerLease, ServerReport, ServerRoster
 from tests.unit.correct.views import node, view
 
 LONG_MS = 10_000_000

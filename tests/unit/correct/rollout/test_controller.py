@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.indexes import parse
 from holdfast.model.kinds.workload import Disruption, RolloutPhase
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import condition
 from holdfast.model.requests import Evict
+from holdfast.model.workload.indexes import parse
 from tests.unit.correct.controller_rig import is_write
 from tests.unit.correct.rollout_rig import RolloutRig, all_of, name_of, rolling, version
 

@@ -25,7 +25,7 @@ from holdfast.host.process.shell import Shell
 from holdfast.host.server.component_pulses import ComponentPulses
 from holdfast.model.access.identity import ADMINS, MONITORS, Identity, server
 from holdfast.model.errors import Forbidden
-from holdfast.model.fence import FenceTiming
+from holdfast.model.nodes.fence import FenceTiming
 from holdfast.model.read_requests import Reach
 from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.contract import Store

@@ -29,9 +29,9 @@ from holdfast.host.server.settings import ServerSettings, peer_host
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import ADMINS, Identity
-from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.nodes.fence import FenceTiming
 from holdfast.model.read_requests import Reach
 from holdfast.model.requests import Create, Forward
 from holdfast.model.transaction import Outcome, Put, Transaction

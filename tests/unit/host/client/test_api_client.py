@@ -12,7 +12,7 @@ from holdfast.host.client.api_client import ApiClient, watch_events
 from holdfast.host.client.server_access import Access
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
-from holdfast.model.heartbeat import Renew
+from holdfast.model.nodes.heartbeat import Renew
 from holdfast.model.read_requests import Get
 from holdfast.model.requests import RenewLease, RetireLease, Term
 from holdfast.observe.watch_events import SERVERS, Follow

@@ -13,11 +13,11 @@ from holdfast.host.client.request_calls import PROMPT, api_call, is_batched
 from holdfast.model.access import identity as who
 from holdfast.model.encoding.wire import encode
 from holdfast.model.errors import FieldError, InvariantBroken, Missing, OutcomeUnknown, Unavailable
-from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, Renew, Renewed
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.region import Region
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.nodes.fence import FenceTiming
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, HeartbeatReport, Renew, Renewed
 from holdfast.model.read_requests import Get, GetResult
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import (

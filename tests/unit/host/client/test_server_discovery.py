@@ -15,7 +15,7 @@ from holdfast.host.client.server_discovery import ServerDiscovery
 from holdfast.host.server.digest_exchange import ServerLeaseAlarm
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
-from holdfast.model.heartbeat import ServerLease, ServerRoster
+from holdfast.model.nodes.heartbeat import ServerLease, ServerRoster
 from holdfast.observe.watch_events import SERVERS
 from tests.patience import PATIENCE_S
 from tests.unit.host.client.scripted import Scripted, refuses, says

@@ -17,9 +17,9 @@ from holdfast.host.pki.certificates import CertificateAuthority, IssuedCertifica
 from holdfast.host.pki.component_credentials import CONTROLLERS, file_name, provide
 from holdfast.model.access.identity import ADMINS, Identity, controller
 from holdfast.model.errors import Invalid, Unavailable
-from holdfast.model.heartbeat import server_scope
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.nodes.heartbeat import server_scope
 from holdfast.model.read_requests import Get
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import AcquireLease, Create

@@ -9,7 +9,7 @@ import pytest
 from holdfast.host.server.fence_options import check, timing_of
 from holdfast.host.server.server_options import add_options
 from holdfast.model.errors import Invalid
-from holdfast.model.fence import FenceTiming, fence_after_min_ms, short_of_fence_ms
+from holdfast.model.nodes.fence import FenceTiming, fence_after_min_ms, short_of_fence_ms
 
 
 def timing(*arguments: str) -> FenceTiming:

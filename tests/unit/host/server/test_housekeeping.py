@@ -14,9 +14,9 @@ from holdfast.host.server.housekeeping import (
 )
 from holdfast.model import keys
 from holdfast.model.access import identity as who
-from holdfast.model.heartbeat import SERVERS_MAX, server_scope
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.nodes.heartbeat import SERVERS_MAX, server_scope
 from holdfast.model.requests import (
     AcquireLease,
     Create,

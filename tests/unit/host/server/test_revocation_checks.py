@@ -39,11 +39,11 @@ from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.credential_life import revocation_name
 from holdfast.model.errors import Unavailable
-from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Renew
 from holdfast.model.kinds.access import Revocation, RevocationSpec
 from holdfast.model.kinds.node import Node, NodeStatus
 from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.nodes.fence import FenceTiming
+from holdfast.model.nodes.heartbeat import Renew
 from holdfast.model.read_requests import Reach
 from holdfast.model.time import wall_ms
 from holdfast.model.transaction import Put, Transaction

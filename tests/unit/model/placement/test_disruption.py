@@ -10,7 +10,6 @@ import pytest
 from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.workload import Disruption, Workload, WorkloadSpec, WorkloadType
-from holdfast.model.ledger import DisruptionLedger
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.disruption import (
@@ -22,6 +21,7 @@ from holdfast.model.placement.disruption import (
     is_missing,
     missing_count,
 )
+from holdfast.model.quota.ledger import DisruptionLedger
 from holdfast.model.refusal import Reason
 
 

@@ -9,7 +9,6 @@ from holdfast.model.errors import InvariantBroken
 from holdfast.model.kinds.node import PortShare
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import DeviceRequest, Port, Protocol, Resources, Template
-from holdfast.model.ledger import DeviceSlot, NodeGate, NodeLedger
 from holdfast.model.placement.fit import (
     Allocation,
     Demand,
@@ -28,6 +27,7 @@ from holdfast.model.placement.fit import (
     withdraw_promise,
 )
 from holdfast.model.quantity import MILLI
+from holdfast.model.quota.ledger import DeviceSlot, NodeGate, NodeLedger
 from holdfast.model.refusal import Reason, Refusal
 
 GATE = NodeGate(uid="n")

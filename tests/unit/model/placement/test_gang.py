@@ -25,7 +25,6 @@ from holdfast.model.kinds.workload import (
     WorkloadStatus,
     WorkloadType,
 )
-from holdfast.model.ledger import NodeGate, NodeLedger
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.fit import Allocation
@@ -40,6 +39,7 @@ from holdfast.model.placement.gang import (
     with_member_ports,
     with_numbers,
 )
+from holdfast.model.quota.ledger import NodeGate, NodeLedger
 from holdfast.model.refusal import Refusal
 from holdfast.model.time import timestamp
 

@@ -14,7 +14,6 @@ from holdfast.model.kinds.placement import (
 )
 from holdfast.model.kinds.region import Region, RegionSpec
 from holdfast.model.kinds.tenant import Tenant, TenantSpec
-from holdfast.model.ledger import NodeGate
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.placement_rules import (
     first_untolerated,
@@ -26,6 +25,7 @@ from holdfast.model.placement.placement_rules import (
     taint_refusal,
     tolerates,
 )
+from holdfast.model.quota.ledger import NodeGate
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selection.selectors import Expression, SelectorOperator
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.model.ledger import DeviceSlot
+from holdfast.model.quota.ledger import DeviceSlot
 from holdfast.propose.gpu import ClassColumns, GpuDemand, GpuNode
 from holdfast.propose.gpu.class_columns import WHOLE_MILLI
 

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.placement import Topology
-from holdfast.model.ledger import NodeLedger, gate_of
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.quota.ledger import NodeLedger, gate_of
 from holdfast.model.selection.selectors import LabelSelector
 from holdfast.observe.node_columns import NodeColumns
 from holdfast.propose.topology import topology_counts as room

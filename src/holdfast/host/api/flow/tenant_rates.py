@@ -14,8 +14,8 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.commit.flow.rates import RATE, ExhaustedBudgets, Rate, Rates
-from holdfast.model.charging import QUOTA_NAME
 from holdfast.model.kinds.tenant import Quota
+from holdfast.model.quota.charging import QUOTA_NAME
 from holdfast.model.registry import kind_of_struct
 from holdfast.observe.entries import ObjectEntry
 from holdfast.observe.watch_hub import WatchHub

@@ -24,17 +24,17 @@ from holdfast.host.process import clock
 from holdfast.host.server.heartbeat_times import NodeSigns, replica_use
 from holdfast.model import keys
 from holdfast.model.access.identity import acts_as
-from holdfast.model.charging import quota_cohort
 from holdfast.model.encoding.wire import encode, readable
 from holdfast.model.errors import HoldfastError
-from holdfast.model.heartbeat import ReplicaUse, SeenUse
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Quota, QuotaStatus, Tenant, TenantFairness
-from holdfast.model.ledger import Amounts, QuotaLedger, TenantUse
 from holdfast.model.lifecycle import CHARGED, Actor
+from holdfast.model.nodes.heartbeat import ReplicaUse, SeenUse
 from holdfast.model.pulse import TenantStanding
 from holdfast.model.quantity import Resource, render
+from holdfast.model.quota.charging import quota_cohort
+from holdfast.model.quota.ledger import Amounts, QuotaLedger, TenantUse
 from holdfast.model.time import timestamp
 from holdfast.model.transaction import Page
 from holdfast.observe.recent_changes import ADDED, DELETED, MODIFIED, line

@@ -24,8 +24,8 @@ from holdfast.model.access.rights import Permission
 from holdfast.model.encoding import json_guard
 from holdfast.model.encoding.problems import describe_error, malformed_error
 from holdfast.model.errors import Forbidden, Unavailable
-from holdfast.model.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.kinds.node import Node
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.pulse import Pulse
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct

@@ -26,9 +26,9 @@ from holdfast.model.access.rights import Permission
 from holdfast.model.encoding.problems import describe_error, malformed_error
 from holdfast.model.errors import Expired, Forbidden, Invalid, Missing
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.ledger import PlacesLedger, places_page
 from holdfast.model.plane_format import FORMAT, format_refusal
 from holdfast.model.quarantine import SHOW, Quarantine, Quarantined, Repair, Repaired
+from holdfast.model.quota.ledger import PlacesLedger, places_page
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import RepairAction, RepairRecord

@@ -22,9 +22,9 @@ from holdfast.model.access.identity import OPERATORS
 from holdfast.model.access.rights import Permission
 from holdfast.model.encoding.problems import describe_error, malformed_error
 from holdfast.model.errors import Conflict, Forbidden, Unavailable
-from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, ServerRoster
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.nodes.heartbeat import HeartbeatQuery, HeartbeatReport, ServerRoster
 from holdfast.model.plane_format import InstalledPart, PlaneFormat, RaiseRequest, Upgrade
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.runtime.cgroups.groups import CgroupParent, name
-from holdfast.model.heartbeat import SAMPLES_MAX, NodeUse, ReplicaUse
+from holdfast.model.nodes.heartbeat import SAMPLES_MAX, NodeUse, ReplicaUse
 
 EVERY_S = 15.0
 PROC = "proc"

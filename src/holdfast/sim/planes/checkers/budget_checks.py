@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import WorkloadType
-from holdfast.model.ledger import DisruptionLedger
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.placement.disruption import BUDGETED, is_available
+from holdfast.model.quota.ledger import DisruptionLedger
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.planes.checkers.permitted_changes import same, steps_of

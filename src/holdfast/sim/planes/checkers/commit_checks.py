@@ -23,9 +23,9 @@ from holdfast.model.kinds.node import Mark, Node, NodePhase
 from holdfast.model.kinds.replica import Binding, Replica, TransitionRecord
 from holdfast.model.kinds.reservation import Intent, Reservation, ReservationPhase
 from holdfast.model.kinds.template import OnDisconnect
-from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Actor, State
 from holdfast.model.meta import Operation
+from holdfast.model.quota.ledger import NodeLedger
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy, accepted_in
 from holdfast.sim.planes.checkers.permitted_changes import same, steps_of

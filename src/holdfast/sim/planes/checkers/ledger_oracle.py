@@ -15,9 +15,9 @@ from typing import Any
 from holdfast.commit.record_encoding import decode_or_none
 from holdfast.model.kinds.replica import Binding
 from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase
-from holdfast.model.ledger import NodeLedger, QuotaLedger
 from holdfast.model.lifecycle import CHARGED
 from holdfast.model.meta import Object, Operation
+from holdfast.model.quota.ledger import NodeLedger, QuotaLedger
 from holdfast.model.transaction import Record
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World

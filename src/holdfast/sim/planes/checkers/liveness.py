@@ -10,15 +10,15 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.model import keys
-from holdfast.model.allowance import quota_refusal
-from holdfast.model.charging import budget_of
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import CapacityClass
-from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import State
 from holdfast.model.placement.fit import claim, demand_of
 from holdfast.model.placement.placement_rules import isolation_refusal, neighbour_refusal
+from holdfast.model.quota.allowance import quota_refusal
+from holdfast.model.quota.charging import budget_of
+from holdfast.model.quota.ledger import NodeLedger
 from holdfast.model.refusal import Refusal
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.planes.checkers.ledger_oracle import ACTIVE, StoreCopy

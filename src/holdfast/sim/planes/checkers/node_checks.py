@@ -11,10 +11,10 @@ from holdfast.correct.nodes.disruption_limits import (
     SILENT_PERCENT_MAX,
     ZONE_NODES_MIN,
 )
-from holdfast.model.fence import PPM
 from holdfast.model.kinds.lease import lease_name
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.template import OnDisconnect
+from holdfast.model.nodes.fence import PPM
 from holdfast.model.requests import NodeAction
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy

@@ -12,9 +12,9 @@ from math import ceil, floor
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Intent
-from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import State
 from holdfast.model.quantity import exact
+from holdfast.model.quota.ledger import NodeLedger
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.planes.checkers.ledger_oracle import ACTIVE, StoreCopy
 from holdfast.sim.planes.checkers.permitted_changes import same

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Renew, Renewed
 from holdfast.model.machine import Answered, ArchiveRecord, Ask, Persist
+from holdfast.model.nodes.fence import FenceTiming
+from holdfast.model.nodes.heartbeat import Renew, Renewed
 from holdfast.model.read_requests import Get
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Factory, Seat, SimulatedMachine

@@ -22,7 +22,7 @@ from holdfast.agent.runtime_protocol import (
     Probed,
     RunProbe,
 )
-from holdfast.model.fence import FenceTiming
+from holdfast.model.nodes.fence import FenceTiming
 from holdfast.sim.cell import Cell, Host
 from holdfast.sim.faults import HOST, FaultKind, Heal
 from holdfast.sim.plan import Fault

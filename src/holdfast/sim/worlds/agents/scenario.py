@@ -19,10 +19,10 @@ import msgspec
 from holdfast.agent.runtime_protocol import OPENING_MS
 from holdfast.agent.secret_values import SECRET_MISSING
 from holdfast.commit.context import PlaneSettings
-from holdfast.model import fence
-from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.replica import CRASH_LOOP
 from holdfast.model.lifecycle import State
+from holdfast.model.nodes import fence
+from holdfast.model.nodes.fence import FenceTiming
 from holdfast.sim.check import Checker, Commit, Settles
 from holdfast.sim.plan import LATENESS, SELDOM_LATE, Act, Hazard, calendar_steps
 from holdfast.sim.planes import invariants

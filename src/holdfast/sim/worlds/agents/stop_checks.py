@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.agent.runtime_protocol import DEADLINE_PASSED, Attempt
-from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
+from holdfast.model.nodes.fence import FenceTiming
 from holdfast.sim.cell import Host
 from holdfast.sim.check import Checker
 from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy

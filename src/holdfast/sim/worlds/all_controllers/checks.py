@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from holdfast.correct.workload.replica_creation import revision_of
-from holdfast.model.cron import last_fire, parse
-from holdfast.model.jobs import cron_of, finished_condition
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Cron, Workload, WorkloadType
-from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import State
 from holdfast.model.placement.placement_rules import NODE_LABEL
 from holdfast.model.placement.vacancy import home_of
+from holdfast.model.quota.ledger import NodeLedger
+from holdfast.model.workload.cron import last_fire, parse
+from holdfast.model.workload.jobs import cron_of, finished_condition
 from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.planes.checkers.liveness import PlaceableReplicas
 from holdfast.sim.planes.checkers.process_checks import DesiredWork, occupies_ordinal

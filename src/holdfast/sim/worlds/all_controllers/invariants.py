@@ -7,8 +7,14 @@ from typing import Any
 
 from holdfast.model import keys
 from holdfast.model.access.identity import controller
-from holdfast.model.indexes import parse
-from holdfast.model.jobs import (
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.template import RestartPolicy
+from holdfast.model.kinds.workload import Concurrency, RolloutStrategy, Workload, WorkloadType
+from holdfast.model.lifecycle import STAGES, Cause, Stage, State
+from holdfast.model.placement.disruption import is_available
+from holdfast.model.placement.vacancy import home_of
+from holdfast.model.workload.indexes import parse
+from holdfast.model.workload.jobs import (
     COMPLETE,
     DEADLINE_EXCEEDED,
     completions,
@@ -16,13 +22,7 @@ from holdfast.model.jobs import (
     finished_condition,
     scheduled_at,
 )
-from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.template import RestartPolicy
-from holdfast.model.kinds.workload import Concurrency, RolloutStrategy, Workload, WorkloadType
-from holdfast.model.lifecycle import STAGES, Cause, Stage, State
-from holdfast.model.placement.disruption import is_available
-from holdfast.model.placement.vacancy import home_of
-from holdfast.model.rollouts import limits
+from holdfast.model.workload.rollouts import limits
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy, accepted_in
 from holdfast.sim.planes.checkers.permitted_changes import same, steps_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.model.fence import FenceTiming
+from holdfast.model.nodes.fence import FenceTiming
 from holdfast.sim.cell import Cell, Host
 from holdfast.sim.planes.process_table import HeldProcess, Processes
 from holdfast.sim.world import World

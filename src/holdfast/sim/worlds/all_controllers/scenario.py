@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.context import PlaneSettings
-from holdfast.model.fence import FenceTiming
-from holdfast.model.jobs import cron_of, finished_condition
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.lifecycle import Stage
+from holdfast.model.nodes.fence import FenceTiming
+from holdfast.model.workload.jobs import cron_of, finished_condition
 from holdfast.sim.check import Commit, Settles
 from holdfast.sim.plan import LATENESS, Act, Hazard, calendar_steps
 from holdfast.sim.planes import invariants

@@ -12,9 +12,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from holdfast.model.jobs import cron_of, finished_condition
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.plane import Plane
+from holdfast.model.workload.jobs import cron_of, finished_condition
 from holdfast.sim.plan import Act, Plan
 from holdfast.sim.planes.checkers.ledger_oracle import StoreCopy
 from holdfast.sim.planes.simulated_plane import world_of

@@ -10,7 +10,6 @@ import msgspec
 
 from holdfast.commit.record_encoding import PastOperation
 from holdfast.model import keys
-from holdfast.model.charging import is_active
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.reservation import Reservation
@@ -18,6 +17,7 @@ from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import FOREGROUND_FINALIZER, REPLICAS_FINALIZER, ObjectMeta
+from holdfast.model.quota.charging import is_active
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import (
     Create,

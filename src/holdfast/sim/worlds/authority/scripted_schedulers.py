@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.charging import is_active
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import DeviceShare, Pending, Replica
@@ -23,6 +22,7 @@ from holdfast.model.kinds.reservation import (
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
 from holdfast.model.placement.fit import demand_of
+from holdfast.model.quota.charging import is_active
 from holdfast.model.requests import (
     Bind,
     BindTogether,

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.context import PlaneSettings
-from holdfast.model import fence
-from holdfast.model.fence import FenceTiming
+from holdfast.model.nodes import fence
+from holdfast.model.nodes.fence import FenceTiming
 from holdfast.sim.check import Checker
 from holdfast.sim.faults import MACHINE, FaultKind
 from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, calendar_steps

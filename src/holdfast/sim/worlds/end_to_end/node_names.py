@@ -25,9 +25,9 @@ from holdfast.agent.agent import Agent
 from holdfast.agent.node_facts import NodeFacts
 from holdfast.agent.runtime_protocol import Attempt
 from holdfast.commit.context import PlaneSettings
-from holdfast.model.installations import keeps
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Quantity
+from holdfast.model.nodes.installations import keeps
 from holdfast.model.placement.vacancy import NODE_RETURNED
 from holdfast.sim.cell import Host, Seat
 from holdfast.sim.check import Checker

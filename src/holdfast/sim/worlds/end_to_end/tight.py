@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.context import PlaneSettings
-from holdfast.model import fence
-from holdfast.model.fence import FenceTiming
+from holdfast.model.nodes import fence
+from holdfast.model.nodes.fence import FenceTiming
 from holdfast.sim.plan import SELDOM_LATE, Act, Hazard, calendar_steps
 from holdfast.sim.planes.process_table import KILL_MS
 from holdfast.sim.planes.shared_names import TENANTS

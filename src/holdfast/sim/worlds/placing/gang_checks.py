@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.model.indexes import parse
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Intent, Reservation, ReservationPhase
 from holdfast.model.kinds.workload import Workload, WorkloadType
-from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import State
 from holdfast.model.placement.fit import claim, demand_of, take_allocation
+from holdfast.model.quota.ledger import NodeLedger
 from holdfast.model.refusal import Refusal
+from holdfast.model.workload.indexes import parse
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.planes.checkers.ledger_oracle import ACTIVE, StoreCopy
 from holdfast.sim.planes.checkers.liveness import PlaceableReplicas

@@ -14,9 +14,9 @@ from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Intent, Reservation
 from holdfast.model.kinds.tenant import PriorityClass, Quota
-from holdfast.model.ledger import Amounts, DisruptionLedger, NodeLedger, TenantUse
 from holdfast.model.lifecycle import TAKES_BACK, Cause, State
 from holdfast.model.placement.fit import demand_of
+from holdfast.model.quota.ledger import Amounts, DisruptionLedger, NodeLedger, TenantUse
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.planes.checkers.ledger_oracle import ACTIVE, StoreCopy
 from holdfast.sim.world import World

@@ -24,8 +24,8 @@ from holdfast.commit.ledgers.rebuild import rebuild_ledger
 from holdfast.commit.record_encoding import decode_or_none, encode
 from holdfast.model import keys
 from holdfast.model.errors import Invalid, Missing
-from holdfast.model.ledger import Amounts, NodeLedger, QuotaLedger
 from holdfast.model.machine import Answered, Ask, Range, Started, Wake, Woken
+from holdfast.model.quota.ledger import Amounts, NodeLedger, QuotaLedger
 from holdfast.model.requests import Accepted, RepairAction, RepairRecord
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Compare, Put, Record, Transaction

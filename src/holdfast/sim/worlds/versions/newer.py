@@ -21,8 +21,8 @@ from holdfast.model import keys, plane_format
 from holdfast.model.encoding import wire
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.workload import Workload, WorkloadSpec, WorkloadType
-from holdfast.model.ledger import NodeLedger
 from holdfast.model.meta import Object
+from holdfast.model.quota.ledger import NodeLedger
 from holdfast.model.registry import BY_STRUCT, kind_named, kind_of_plural, kind_of_struct
 from holdfast.model.validation.table import RULES
 

@@ -20,7 +20,7 @@ from holdfast.host.api.flow import flow_metrics
 from holdfast.host.api.flow.request_admission import RequestAdmission, errand_of
 from holdfast.host.api.routes import table
 from holdfast.host.process.metrics import Metrics
-from holdfast.model.heartbeat import Renew
+from holdfast.model.nodes.heartbeat import Renew
 from holdfast.model.requests import AcquireLease
 from holdfast.model.transaction import Outcome, Transaction
 from holdfast.store.memory import MemoryStore

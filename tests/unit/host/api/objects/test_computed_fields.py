@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.commit.record_encoding import encode
 from holdfast.model import keys
-from holdfast.model.heartbeat import Renew
 from holdfast.model.kinds.node import Node, NodeStatus
-from holdfast.model.ledger import QuotaLedger, TenantLimits, TenantUse
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.nodes.heartbeat import Renew
+from holdfast.model.quota.ledger import QuotaLedger, TenantLimits, TenantUse
 from holdfast.model.transaction import Put, Transaction
 from tests.unit.host.api.api_rig import GROUP, MERGE, ApiRig, events, with_tenant
 

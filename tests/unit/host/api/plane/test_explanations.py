@@ -14,10 +14,10 @@ from holdfast.explain.answer import Explanation, ProgressStep, StuckReason
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.server.decision_archive import Decisions
 from holdfast.model import keys
-from holdfast.model.heartbeat import ProgressNote, ProgressNotes, Renew, WorkProgress
 from holdfast.model.kinds.replica import Pending
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
+from holdfast.model.nodes.heartbeat import ProgressNote, ProgressNotes, Renew, WorkProgress
 from holdfast.model.pulse import Beat, Pulse
 from holdfast.model.time import timestamp
 from holdfast.model.transaction import Put, Transaction

@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.commit.record_encoding import encode as stored
 from holdfast.model import keys
-from holdfast.model.heartbeat import HeartbeatReport, Renew, Renewed
 from holdfast.model.kinds.node import Mark, Node, NodePhase, NodeStatus
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.nodes.heartbeat import HeartbeatReport, Renew, Renewed
 from holdfast.model.transaction import Put, Transaction
 from tests.unit.host.api.api_rig import GROUP, Answer, ApiRig, play, store_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.runtime.cgroups.groups import CgroupParent
 from holdfast.host.runtime.cgroups.samples import Sampler
-from holdfast.model.heartbeat import SAMPLES_MAX, NodeUse, ReplicaUse
+from holdfast.model.nodes.heartbeat import SAMPLES_MAX, NodeUse, ReplicaUse
 
 ONE, TWO = Attempt("one", 0), Attempt("two", 3)
 

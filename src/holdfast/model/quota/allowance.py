@@ -14,7 +14,9 @@ import msgspec
 from holdfast.model.errors import agree, invariant
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import CapacityClass
-from holdfast.model.ledger import (
+from holdfast.model.lifecycle import State
+from holdfast.model.quantity import render
+from holdfast.model.quota.ledger import (
     Amounts,
     GrantLedger,
     QuotaLedger,
@@ -24,8 +26,6 @@ from holdfast.model.ledger import (
     subtract,
     use_of,
 )
-from holdfast.model.lifecycle import State
-from holdfast.model.quantity import render
 from holdfast.model.refusal import Reason, Refusal
 
 _NO_LIMITS = TenantLimits()

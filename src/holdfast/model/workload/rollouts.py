@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.model.indexes import parse
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import (
     Rollout,
@@ -23,6 +22,7 @@ from holdfast.model.kinds.workload import (
     WorkloadType,
 )
 from holdfast.model.placement.disruption import portion
+from holdfast.model.workload.indexes import parse
 
 # In these phases no ordinal takes the current revision.
 REVERTED = (RolloutPhase.REVERTING, RolloutPhase.FAILED)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.model.cron import Schedule, Zone, last_fire, next_fire, parse
 from holdfast.model.errors import Invalid
+from holdfast.model.workload.cron import Schedule, Zone, last_fire, next_fire, parse
 
 MINUTE = timedelta(minutes=1)
 

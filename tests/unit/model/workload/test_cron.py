@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.cron import ALIASES, parse
 from holdfast.model.errors import Invalid
+from holdfast.model.workload.cron import ALIASES, parse
 
 
 @pytest.mark.parametrize(

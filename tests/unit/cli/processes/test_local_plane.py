@@ -9,8 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.exit_codes import ExitCode
-from holdfast.cli.local_plane import LocalPlane, LocalPlanePlan, data_directory_lock, share
 from holdfast.cli.main import root
+from holdfast.cli.processes.local_plane import (
+    LocalPlane,
+    LocalPlanePlan,
+    data_directory_lock,
+    share,
+)
 from holdfast.host.__main__ import parser
 from holdfast.host.component.options import agent_settings
 from holdfast.model import quantity

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.cli.supervised_process import BYTES_MAX, TAIL_BYTES, ChildLog
+from holdfast.cli.processes.supervised_process import BYTES_MAX, TAIL_BYTES, ChildLog
 
 
 def write(log: ChildLog, text: str) -> int:

@@ -2,8 +2,8 @@
 
 A renewal is never a store write: a server keeps the time of each node's last renewal in memory, and
 servers exchange these times. controller:nodes queries any server and receives the times of all. The
-answer matters: a `Renewed` without a mark lets the agent's work run on (`model/fence.py` has the
-arithmetic).
+answer matters: a `Renewed` without a mark lets the agent's work run on (`model/nodes/fence.py` has
+the arithmetic).
 
 The servers are known by their leases in the store, which each server renews: the scope is
 `server:NAME`, and the instance distinguishes successive processes.
@@ -21,8 +21,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.node import NodePhase
+from holdfast.model.nodes.fence import FenceTiming
 
 # An agent reports progress on at most this much work; more is in progress only briefly.
 NOTES_MAX = 32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.fairness import (
+from holdfast.model.quota.fairness import (
     Claimant,
     decay,
     dominant_share,

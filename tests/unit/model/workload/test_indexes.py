@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.errors import Invalid
-from holdfast.model.indexes import INDEX_MAX, Indexes, is_index, is_within, parse
+from holdfast.model.workload.indexes import INDEX_MAX, Indexes, is_index, is_within, parse
 
 few = st.sets(st.integers(0, 40), max_size=30)
 

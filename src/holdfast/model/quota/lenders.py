@@ -14,10 +14,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.model.allowance import awaits_cohort
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.ledger import Amounts, QuotaLedger, TenantLimits, TenantUse, add
 from holdfast.model.placement.fit import demand_of
+from holdfast.model.quota.allowance import awaits_cohort
+from holdfast.model.quota.ledger import Amounts, QuotaLedger, TenantLimits, TenantUse, add
 from holdfast.model.refusal import Reason
 
 _NO_LIMITS, _NO_USE = TenantLimits(), TenantUse()

@@ -76,7 +76,7 @@ PAUSE_S, PAUSE_MAX_S = 0.5, 30.0
 WELL_S = 60.0
 LAST_LINES = 5
 LOOK_S = 0.05
-CHILD = "holdfast.cli.supervised_child"
+CHILD = "holdfast.cli.processes.supervised_child"
 
 Report = Callable[[str], None]
 

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.agent.node_facts import NodeFacts
 from holdfast.cli.plane_parts import AGENTS, REGION
-from holdfast.cli.supervised_process import Report, SupervisedProcess
+from holdfast.cli.processes.supervised_process import Report, SupervisedProcess
 from holdfast.host.client import AsyncClient, from_kubeconfig
 from holdfast.host.client.server_access import Access
 from holdfast.host.component import machine_facts

@@ -8,9 +8,9 @@ from __future__ import annotations
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Intent, Reservation, ReservationPhase
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota
-from holdfast.model.ledger import Amounts, add
 from holdfast.model.lifecycle import CHARGED
 from holdfast.model.meta import Object
+from holdfast.model.quota.ledger import Amounts, add
 
 # The name of the Quota object that limits a tenant.
 QUOTA_NAME = "default"

@@ -19,7 +19,9 @@ from holdfast.model.kinds.workload import (
     WorkloadType,
 )
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.rollouts import (
+from holdfast.model.validation.names import NAME_MAX
+from holdfast.model.validation.workload import NAME_MAX as WORKLOAD_NAME_MAX
+from holdfast.model.workload.rollouts import (
     goal,
     is_misplaced,
     limits,
@@ -27,8 +29,6 @@ from holdfast.model.rollouts import (
     target_of,
     wanted_places,
 )
-from holdfast.model.validation.names import NAME_MAX
-from holdfast.model.validation.workload import NAME_MAX as WORKLOAD_NAME_MAX
 
 
 def workload(type_: WorkloadType = WorkloadType.SERVICE, **rollout: Any) -> Workload:

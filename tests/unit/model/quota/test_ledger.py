@@ -20,7 +20,8 @@ from holdfast.model.kinds.node import (
 from holdfast.model.kinds.placement import Taint
 from holdfast.model.kinds.tenant import CapacityClass, Quota, QuotaSpec
 from holdfast.model.kinds.workload import WorkloadType
-from holdfast.model.ledger import (
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.quota.ledger import (
     REPLICAS_PER_NODE,
     DeviceSlot,
     DisruptionLedger,
@@ -36,7 +37,6 @@ from holdfast.model.ledger import (
     mirror_node,
     use_of,
 )
-from holdfast.model.meta import ObjectMeta
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 FRESH = NodeStatus()

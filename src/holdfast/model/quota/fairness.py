@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from holdfast.model.ledger import Amounts
+from holdfast.model.quota.ledger import Amounts
 
 # A lapse is settled within the window, which has at least this many half-lives.
 HALF_LIVES_PER_WINDOW = 4

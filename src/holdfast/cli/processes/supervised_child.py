@@ -1,5 +1,5 @@
-"""One part of a plane that `holdfast up` has started: `python -m holdfast.cli.supervised_child
-PARENT …`.
+"""One part of a plane that `holdfast up` has started: `python -m
+holdfast.cli.processes.supervised_child PARENT …`.
 
 It runs `python -m holdfast.host …` in a process that does not outlive its parent: when `up` is
 killed, the kernel ends its parts. No acknowledged write is lost by that, and work continues under

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.model.jobs import completions
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.workload.jobs import completions
 
 _STATUS = "status"
 # Components change a reservation with every charge. It is small, so it counts the same whatever it

@@ -172,7 +172,7 @@ class QuotaLedger(Part, frozen=True):
 class ObjectsLedger(Part, frozen=True):
     """A tenant's objects by plural, their bytes, and the replicas its workloads want, for its caps.
 
-    `model/weights.py` computes what an object counts.
+    `model/quota/weights.py` computes what an object counts.
     """
 
     counts: Amounts = {}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from holdfast.model.kinds.replica import Pending, Replica, ReplicaSpec, ReplicaStatus
-from holdfast.model.ledger import QuotaLedger, TenantLimits, TenantUse
-from holdfast.model.lenders import LenderClaims
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.quota.ledger import QuotaLedger, TenantLimits, TenantUse
+from holdfast.model.quota.lenders import LenderClaims
 from tests.plane import template
 
 REASON = "CohortExhausted"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.model.errors import Invalid
-from holdfast.model.fence import FenceTiming, fence_after_min_ms, short_of_fence_ms
+from holdfast.model.nodes.fence import FenceTiming, fence_after_min_ms, short_of_fence_ms
 
 
 def test_the_defaults_are_safe() -> None:

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from holdfast.model.jobs import cron_of, run_name, run_of, run_spec, scheduled_at
 from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.kinds.workload import Cron, Workload, WorkloadSpec, WorkloadType
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.validation import validate
+from holdfast.model.workload.jobs import cron_of, run_name, run_of, run_spec, scheduled_at
 from tests.plane import template
 
 WHEN = datetime(2026, 3, 1, 12, 5, tzinfo=UTC)

@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.model.allowance import (
+from holdfast.model.errors import InvariantBroken, RecordsDisagree
+from holdfast.model.kinds.tenant import CapacityClass
+from holdfast.model.quota.allowance import (
     above_nominal,
     ceiling,
     charge_quota,
@@ -19,9 +21,7 @@ from holdfast.model.allowance import (
     quota_refusal,
     refund_quota,
 )
-from holdfast.model.errors import InvariantBroken, RecordsDisagree
-from holdfast.model.kinds.tenant import CapacityClass
-from holdfast.model.ledger import Amounts, GrantLedger, QuotaLedger, TenantLimits, TenantUse
+from holdfast.model.quota.ledger import Amounts, GrantLedger, QuotaLedger, TenantLimits, TenantUse
 from holdfast.model.refusal import Reason, Refusal
 
 HARD, RECLAIMABLE, SOFT = CapacityClass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.jobs import completions, finished_condition
 from holdfast.model.kinds.workload import Job, Workload, WorkloadSpec, WorkloadStatus, WorkloadType
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
+from holdfast.model.workload.jobs import completions, finished_condition
 from tests.plane import template
 
 YES, NO = ConditionStatus.TRUE, ConditionStatus.FALSE

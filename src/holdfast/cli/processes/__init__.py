@@ -1,0 +1,1 @@
+"""The processes of `holdfast up`: which there are, and how each is started and watched."""

@@ -1,0 +1,1 @@
+"""What an agent says of its node, which installation said it, and when work has stopped."""

@@ -1,0 +1,1 @@
+"""What tenants may use, what they are charged, and their fair parts."""

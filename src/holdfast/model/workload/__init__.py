@@ -1,0 +1,1 @@
+"""How work of a workload follows from it: runs of jobs, calendars, rollouts."""
