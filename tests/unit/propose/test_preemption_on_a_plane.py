@@ -323,7 +323,7 @@ def test_what_a_budget_protects_is_asked_for_once_and_other_work_is_stopped() ->
 
 
 def test_budgeted_work_is_stopped_as_soon_as_its_budget_has_room_again() -> None:
-    """A refusal does not protect it for ever. [G4, V6]"""
+    """A refusal does not protect it for ever. [G4]"""
     rig = Contended(0)
     for name in NAMES:
         rig.plane.node(name, zone=name, capacity={"cpu": "2", "memory": "32Gi"})
