@@ -177,6 +177,7 @@ EDGES = tuple(
         *(f"placing.scenario:{it}" for it in ("SCENARIO", "SHARDS", "PROMPT", "MANY")),
         "placing.contended:CONTENDED",
         *(f"placing.gang_worlds:{it}" for it in ("GANGS", "LARGE_GANGS", "CONTENDED_GANGS")),
+        *(f"placing.small_worlds:{it}" for it in ("RIVALS", "TURNS", "SHARES", "STATED")),
     )
 )
 

@@ -1,4 +1,5 @@
-"""Hollow nodes: they register, renew, and run at once whatever is bound to them.
+"""Hollow nodes: they register, renew, and run at once whatever is bound to them. Work that states
+a duration succeeds after it.
 
 One machine stands for one node, as an agent does, without processes: it only reports starts and
 stops. It is level-triggered and repeats requests under the same ids, so faults cost it time only.
@@ -42,6 +43,8 @@ class HollowNode:
         self._asking: set[str] = set()
         # What was not accepted is requested again in the next round, not at once.
         self._declined: set[str] = set()
+        # When work that states its duration was first seen running, by uid.
+        self._began_ms: dict[str, int] = {}
         self._boot = ""
         self._is_over = True
 
@@ -104,11 +107,11 @@ class HollowNode:
             return []
         effects: list[Ask] = []
         for replica in self._cache.all("replicas"):
-            for request in self._next(replica, node.status.incarnation):
+            for request in self._next(replica, node.status.incarnation, now):
                 effects += self._ask(replica.metadata.uid, request, now)
         return effects
 
-    def _next(self, replica: Replica, life: int) -> Iterator[Any]:
+    def _next(self, replica: Replica, life: int, now: Instant) -> Iterator[Any]:
         """What to report of one replica of this incarnation."""
         status, binding = replica.status, replica.status.binding
         if binding is None or binding.node_incarnation != life:
@@ -124,8 +127,18 @@ class HollowNode:
             case State.RUNNING if status.stage not in _READY:
                 version = replica.metadata.resource_version
                 yield ReportStage(target, Stage.READY, life, version=version)
+            case State.RUNNING if self._is_done(replica, now):
+                yield self._move(target, State.SUCCEEDED, "Completed", life, status.process)
             case State.STOPPING | State.FAILED | State.SUCCEEDED:
                 yield self._move(target, State.RELEASED, "Stopped", life, status.process)
+
+    def _is_done(self, replica: Replica, now: Instant) -> bool:
+        """Whether it has run for as long as it states."""
+        lasts_s = replica.spec.expected_seconds
+        if lasts_s is None:
+            return False
+        began_ms = self._began_ms.setdefault(replica.metadata.uid, now.monotonic_ms)
+        return now.monotonic_ms - began_ms >= lasts_s * 1_000
 
     def _move(self, target: Target, to: State, why: str, life: int, process: Process) -> Move:
         operation = f"system:node:{self._name}/{target.uid}/{target.number}/{to.value}"

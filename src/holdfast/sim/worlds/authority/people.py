@@ -11,9 +11,23 @@ import msgspec
 from holdfast.model.kinds.node import Node, NodeDrain
 from holdfast.model.kinds.placement import Isolation, Placement, Taint, TaintEffect
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.template import DeviceRequest, OnDisconnect, Port, Resources, Template
+from holdfast.model.kinds.template import (
+    DeviceRequest,
+    OnDisconnect,
+    Port,
+    Resources,
+    RestartPolicy,
+    Template,
+)
 from holdfast.model.kinds.tenant import Quota, Tenant
-from holdfast.model.kinds.workload import Disruption, Gang, Workload, WorkloadSpec
+from holdfast.model.kinds.workload import (
+    Disruption,
+    Gang,
+    Job,
+    Workload,
+    WorkloadSpec,
+    WorkloadType,
+)
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Refusal
@@ -262,4 +276,8 @@ def workload_of(act: dict[str, Any]) -> Workload:
     has_budget = act["budget"] is not None and gang is None
     budget = Disruption(max_unavailable=act["budget"]) if has_budget else None
     spec = WorkloadSpec(replicas=act["replicas"], template=template, gang=gang, disruption=budget)
+    if "seconds" in act:
+        once = msgspec.structs.replace(template, restart=RestartPolicy.NEVER)
+        job = Job(expected_seconds=act["seconds"], ttl_seconds_after_finished=1)
+        spec = msgspec.structs.replace(spec, type=WorkloadType.JOB, template=once, job=job)
     return Workload(ObjectMeta(name=act["name"], namespace=act["tenant"]), spec=spec)

@@ -41,7 +41,7 @@ from holdfast.sim.worlds.placing.scenario import (
     FAULTS_MS,
     HAZARDS,
     LENT_QUIET_MS,
-    SETTLE_MS,
+    LENT_SETTLE_MS,
     WELL_WITHIN_MS,
     competing,
     placing,
@@ -154,6 +154,6 @@ CONTENDED = Scenario(
     build=placing(NODES, competing(), *LAWS, objects=objects(), quiet=LENT_QUIET),
     hazards=HAZARDS,
     faults_ms=FAULTS_MS,
-    settle_ms=SETTLE_MS,
+    settle_ms=LENT_SETTLE_MS,
     script=script,
 )

@@ -2,18 +2,27 @@
 
 GANG: no member is bound before as many as the gang needs have a place, and the record of a gang
 that runs names no member that has left. V2: a gang that fits as a whole is bound, and what is left
-of one is stopped.
+of one is stopped. GANG-BLOCK: no two gangs hold places that each of them lacks.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any, NamedTuple
 
+from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Intent, Reservation, ReservationPhase
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.lifecycle import State
-from holdfast.model.placement.fit import claim, demand_of, take_allocation
+from holdfast.model.placement.fit import (
+    Allocation,
+    claim,
+    demand_of,
+    return_allocation,
+    take_allocation,
+)
 from holdfast.model.quota.ledger import NodeLedger
 from holdfast.model.refusal import Refusal
 from holdfast.model.workload.indexes import parse
@@ -107,6 +116,13 @@ class WholeGangs(Checker):
             self.violated("GANG", f"{record.name} names {sorted(named - bound)}, which left")
 
 
+class _HeldInPart(NamedTuple):
+    """A gang that has places for some of its members, and those that it lacks places for."""
+
+    record: Reservation
+    lacking: list[Replica]
+
+
 class GangsProceed:
     """See the module's docstring."""
 
@@ -114,6 +130,8 @@ class GangsProceed:
         self._store_copy, self._placeable = store_copy, placeable
         self._since: dict[str, int] = {}
         self._strays: dict[str, int] = {}
+        # Since when each record holds a part of the places of its gang, by uid.
+        self._partial: dict[str, int] = {}
 
     def waiting(self, world: World) -> str | None:
         """A gang that has fitted as a whole for too long without being bound."""
@@ -134,6 +152,46 @@ class GangsProceed:
             if now_ms - since_ms > STOPPED_MS:
                 return f"{strays[uid]} has run without its gang since {since_ms} ms"
         return None
+
+    def mutual_block(self, world: World) -> str | None:
+        """Two gangs that have held a part of their places for long: each lacks what the other
+        holds.
+        """
+        now_ms = world.now_us // 1000
+        partial = {it.record.metadata.uid: it for it in self._held_in_part()}
+        self._partial = {uid: self._partial.get(uid, now_ms) for uid in partial}
+        stuck = [it for uid, it in partial.items() if now_ms - self._partial[uid] > FORMED_MS]
+        for one, other in combinations(stuck, 2):
+            if self._is_in_the_way(one, other) and self._is_in_the_way(other, one):
+                names = f"{one.record.name} and {other.record.name}"
+                return f"{names} each hold places that the other one lacks"
+        return None
+
+    def _held_in_part(self) -> Iterator[_HeldInPart]:
+        for workload, members in self._gangs():
+            record = self._record(workload)
+            if record is None or record.status.phase is not ReservationPhase.HELD:
+                continue
+            placed = sum(it.status.state is State.RESERVED for it in members)
+            waiting = [it for it in members if it.status.state is State.PENDING]
+            lacking = least_members(workload) - placed
+            if placed and 0 < lacking <= len(waiting):
+                yield _HeldInPart(record, waiting[:lacking])
+
+    def _is_in_the_way(self, one: _HeldInPart, other: _HeldInPart) -> bool:
+        """Whether the first gang would be complete with what the other one holds, and not now."""
+        ledgers = self._placeable.open_ledgers()
+        returned = [self._without(ledger, other.record) for ledger in ledgers]
+        return not self._fit_on(one.lacking, ledgers) and self._fit_on(one.lacking, returned)
+
+    def _without(self, ledger: NodeLedger, record: Reservation) -> NodeLedger:
+        """The ledger as if what is held under this record were given back."""
+        left = ledger
+        for it in record.status.claims:
+            if self._store_copy.now.get(keys.node_ledger(it.node)) is ledger:
+                held = Allocation(it.charge, it.devices, it.ports, record.namespace)
+                left = return_allocation(left, held, it.replica)
+        return left
 
     def _record(self, workload: Workload) -> Reservation | None:
         key = f"objects/reservations/{workload.namespace}/{workload.name}-gang"
@@ -183,10 +241,12 @@ class GangsProceed:
         return found
 
     def _fit_together(self, members: list[Replica]) -> bool:
-        ledgers = self._placeable.open_ledgers()
-        demand = demand_of(members[0].spec.template)
         if not self._placeable.quota_allows(members[0], len(members)):
             return False
+        return self._fit_on(members, self._placeable.open_ledgers())
+
+    def _fit_on(self, members: list[Replica], ledgers: list[NodeLedger]) -> bool:
+        demand = demand_of(members[0].spec.template)
         left = len(members)
         for ledger in ledgers:
             after: NodeLedger = ledger

@@ -26,6 +26,7 @@ from holdfast.sim.worlds.placing import contended
 from holdfast.sim.worlds.placing.gang_checks import GangsProceed, WholeGangs
 from holdfast.sim.worlds.placing.gang_preemption_checks import PreemptedGangs, StuckGangs
 from holdfast.sim.worlds.placing.scenario import (
+    LENT_SETTLE_MS,
     SCENARIO,
     WELL_WITHIN_MS,
     competing,
@@ -46,6 +47,7 @@ def whole_gangs(plane: SimulatedPlane) -> None:
     plane.world.check(
         Settles("V2", gangs.waiting, within_ms=PLACED_WITHIN_MS),
         Settles("GANG", gangs.left, within_ms=WELL_WITHIN_MS),
+        Settles("GANG-BLOCK", gangs.mutual_block, within_ms=PLACED_WITHIN_MS),
     )
 
 
@@ -75,6 +77,7 @@ GANGS = msgspec.structs.replace(
     SCENARIO,
     name="holdfast.sim.worlds.placing.gang_worlds:GANGS",
     build=placing(NODES, competing(), whole_gangs, objects=objects(), quiet=LENT_QUIET),
+    settle_ms=LENT_SETTLE_MS,
     script=gang_script,
 )
 

@@ -103,10 +103,15 @@ def competing(resync_ms: int = RESYNC_MS, **options: Any) -> Trait:
     return add
 
 
-def sharded(plane: SimulatedPlane) -> None:
+def sharded_among(**options: Any) -> Trait:
     """Two schedulers for each shard of the tenants, of which one leads and one stands by."""
-    for number in range(2 * SHARD_COUNT):
-        _add_scheduler(plane, number, share=SchedulerShare(number % SHARD_COUNT, SHARD_COUNT))
+
+    def add(plane: SimulatedPlane) -> None:
+        for number in range(2 * SHARD_COUNT):
+            share = SchedulerShare(number % SHARD_COUNT, SHARD_COUNT)
+            _add_scheduler(plane, number, share=share, **options)
+
+    return add
 
 
 def _add_scheduler(plane: SimulatedPlane, number: int, **options: Any) -> None:
@@ -131,9 +136,11 @@ def _facts(number: int) -> NodeFacts:
     )
 
 
-# Two resyncs, and the half minute for which a report with other numbers may wait: where tenants
-# lend each other quota, the first resync may still take something back.
-LENT_QUIET_MS = 2 * RESYNC_MS + 30_000
+# Where tenants lend each other quota, the first resync after the faults may still take something
+# back, and at the second the borrower gets what its lender could not use. The third one changes
+# what the others are told, and a report with other numbers may wait for half a minute.
+LENT_QUIET_MS = 3 * RESYNC_MS + 30_000
+LENT_SETTLE_MS = LENT_QUIET_MS + 40_000
 
 BEFORE_QUIET: tuple[Trait, ...] = (
     invariants.copied,
@@ -254,7 +261,9 @@ SHARDS = msgspec.structs.replace(
     SCENARIO,
     name="holdfast.sim.worlds.placing.scenario:SHARDS",
     build=placing(
-        NODES, sharded, invariants.checked(lambda plane: ShardLeases(plane.store_copy, SHARD_COUNT))
+        NODES,
+        sharded_among(),
+        invariants.checked(lambda plane: ShardLeases(plane.store_copy, SHARD_COUNT)),
     ),
 )
 
