@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast.sim.check import CRASHED, LIVELOCK, TOO_SHORT
-from holdfast.sim.mutants import Mutant, confirm, load
+from holdfast.sim.mutants import Finding, Mutant, confirm, load
 from tests.scale import scaled
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ def check_bug_is_found(mutant: Mutant, recorded: Path) -> None:
 
 def check_recorded_search(
     mutants: Sequence[Mutant],
-    recorded: Path,
+    recorded: Path | Sequence[Finding],
     *,
     bugs_min: int,
     controls_min: int = 0,
@@ -74,7 +74,8 @@ def check_recorded_search(
 
     There are at least `bugs_min` bugs, and half of them took no more than `half_within` seeds.
     """
-    findings = {finding.mutant: finding for finding in load(recorded)}
+    found = load(recorded) if isinstance(recorded, Path) else recorded
+    findings = {finding.mutant: finding for finding in found}
     assert findings.keys() == {mutant.name for mutant in mutants}
     wrong = [finding for finding in findings.values() if not finding.is_expected()]
     assert not wrong, wrong

@@ -15,17 +15,12 @@ from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
 RECORDED = Path(__file__).with_name("found_gangs.json")
 GANGS = "holdfast.sim.worlds.placing.gang_worlds:GANGS"
 LARGE = "holdfast.sim.worlds.placing.gang_worlds:LARGE_GANGS"
+RIVALS = "holdfast.sim.worlds.placing.small_worlds:RIVALS"
 CONTENDED = "holdfast.sim.worlds.placing.gang_worlds:CONTENDED_GANGS"
 COMMIT = "holdfast.commit.lifecycle."
 SEARCH = "holdfast.propose.preemption.victim_search:VictimSearch."
 GANG = "holdfast.propose.gang."
 REPAIR = "holdfast.correct.repair:RepairController."
-
-# Neither a refused plan nor a scheduler that finds its reservation gives anything back.
-KEEPS_ALL = (
-    rewrite(GANG + "rounds:GangRounds.plan_of", "undo=undo", "undo=()"),
-    rewrite(GANG + "rounds:GangRounds._is_mine", "record.status.by == self._identity", "False"),
-)
 
 
 def _bug(name: str, mistake: str, world: str, *plants: Plant) -> Mutant:
@@ -67,17 +62,19 @@ MUTANTS = (
         swap(REPAIR + "_without_gang", lambda *_: None),
     ),
     _bug(
-        "nothing-is-given-back",
-        "a gang that was refused a place keeps the others until they are taken away",
-        LARGE,
-        *KEEPS_ALL,
-    ),
-    _bug(
-        "deadline-forgotten",
-        "nothing takes away what a gang holds, so that two wait for each other for ever",
-        LARGE,
-        *KEEPS_ALL,
-        rewrite(REPAIR + "_reserved", "if left_ms:", "if True:"),
+        "two-block-each-other",
+        "a gang that was refused a place keeps the others, and they have no deadline: two wait for "
+        "each other for ever",
+        RIVALS,
+        # Neither a refused plan nor a scheduler that finds its reservation gives anything back.
+        swap(GANG + "steps:GangSteps.give_back", lambda *_: ()),
+        rewrite(GANG + "rounds:GangRounds._is_mine", "record.status.by == self._identity", "False"),
+        rewrite(
+            GANG + "rounds:GangRounds.plan_of",
+            "timestamp(now.wall_ms + for_ms)",
+            "timestamp(now.wall_ms + 10**9)",
+        ),
+        swap(COMMIT + "reservations:distant_refusal", lambda *_: None),
     ),
     _bug(
         "formed-twice",

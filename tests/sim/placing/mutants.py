@@ -19,6 +19,7 @@ RECORDED = Path(__file__).with_name("found.json")
 WORLD = "holdfast.sim.worlds.placing.scenario:SCENARIO"
 SHARDS = "holdfast.sim.worlds.placing.scenario:SHARDS"
 PROMPT = "holdfast.sim.worlds.placing.scenario:PROMPT"
+SMALL = "holdfast.sim.worlds.placing.small_worlds:"
 CONTENDED = "holdfast.sim.worlds.placing.contended:CONTENDED"
 COMMIT = "holdfast.commit."
 MODEL = "holdfast.model."
@@ -49,8 +50,8 @@ PREEMPTION = (
         swap(PROPOSE + "preemption.victim_search:VictimSearch._is_legal", lambda *_: True),
         rewrite(
             PROPOSE + "preemption.victim_search:VictimSearch._room_at",
-            "reverse=True",
-            "reverse=False",
+            "key=lambda it: it.rank))[::-1]",
+            "key=lambda it: it.rank))",
         ),
     ),
     _unfair(
@@ -114,6 +115,53 @@ PREEMPTION = (
         "promise-forgotten",
         "a scheduler does not look for the promise of a replica before it decides",
         swap(PROPOSE + "preemption.promises:resume_promise", lambda *_: None),
+    ),
+    _unfair(
+        "victim-stopped-twice",
+        "work that is being stopped for other work is stopped once more",
+        rewrite(
+            MODEL + "lifecycle:transition",
+            "(source, target)",
+            "(State.RUNNING if source is target is State.STOPPING else source, target)",
+        ),
+        rewrite(
+            PROPOSE + "preemption.evictables:evictable_of",
+            "status.state not in _RUNS or is_leaving",
+            "status.state not in (*_RUNS, State.STOPPING)",
+        ),
+    ),
+    _unfair(
+        "borrowed-counts-as-own",
+        "what a tenant may borrow counts as its own, whether another tenant has lent it or not",
+        rewrite(
+            MODEL + "allowance:cohort_nominal",
+            "limits.hard.get(resource, 0)",
+            "limits.hard.get(resource, 0) + limits.borrowing.get(resource, 0)",
+        ),
+    ),
+    Mutant(
+        "cooldown-forgotten",
+        "work stops in turn what stopped it",
+        f"{SMALL}TURNS",
+        (swap(MODEL + "preemption:turn_refusal", lambda *_: None),),
+    ),
+    Mutant(
+        "fair-order-forgotten",
+        "the tenant whose name is first gets every turn",
+        f"{SMALL}SHARES",
+        (
+            rewrite(
+                PROPOSE + "queue.scheduling_queue:SchedulingQueue._next_of",
+                "found.turn_of(now_ms, is_rotation=is_rotation)",
+                "min(tenants)",
+            ),
+        ),
+    ),
+    Mutant(
+        "reserved-start-delayed",
+        "work passes a job with a reserved start, however long it runs",
+        f"{SMALL}STATED",
+        (swap(PROPOSE + "backfill:delays", lambda *_: False),),
     ),
     _unfair(
         "place-assumed-for-ever",
