@@ -12,6 +12,7 @@ from holdfast.model.access import identity as who
 from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import ReservationPhase
+from holdfast.model.kinds.schedulerpolicy import WorkIntent
 from holdfast.model.kinds.tenant import (
     CapacityClass,
     PriorityClass,
@@ -35,6 +36,7 @@ from holdfast.model.requests import (
     Update,
 )
 from holdfast.propose import scheduler
+from holdfast.propose.scores import intent_of
 from tests.plane import ADMIN, accepted, refused, target, template
 from tests.unit.propose.test_scheduler_on_a_plane import OnPlane
 
@@ -165,6 +167,22 @@ def test_one_step_searches_for_a_bounded_number_of_victims_and_the_next_continue
     rig.stop_all()
     rig.pass_time(1_000)
     assert rig.states(high) == [State.BOUND] * 5
+    assert rig.refused == []
+
+
+def test_the_successor_of_lost_work_preempts() -> None:
+    """Recovery work is weighed by another intent, and makes room like any other. [G4]"""
+    rig, low = full()
+    made = template(cpu="2", memory="1Mi", priority_class="high")
+    owner = rig.plane.workload("lost", template=made, replicas=1)
+    again = rig.do(lambda: rig.plane.replacement(owner))
+    assert intent_of(rig.now_of(again)) is WorkIntent.RECOVERY
+    rig.pass_time(1_000)
+    assert rig.states(low) == [State.STOPPING] * 2
+    rig.stop_all()
+    rig.pass_time(1_000)
+    after = rig.now_of(again)
+    assert after.status.binding.reservation == f"{again.name}-preemption"
     assert rig.refused == []
 
 

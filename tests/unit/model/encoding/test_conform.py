@@ -14,6 +14,7 @@ from holdfast.model.errors import Invalid
 from holdfast.model.kinds.node import Node, NodeDrain, NodeSpec
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.template import Port
+from holdfast.model.kinds.tenant import Quota
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import ObjectMeta
 
@@ -49,6 +50,27 @@ def test_all_problems_are_named_at_once() -> None:
         "spec.template.probes.readiness.periodSeconds: 0: must be from 1 to 86400",
         'spec.replicas: "three": must be an integer',
         'spec.type: "Servise": must be one of Service, Job, Cron, PerNode',
+    ]
+
+
+def test_what_a_quota_must_not_say_about_shares_and_cohorts_is_refused() -> None:
+    """A weight of zero would be owed nothing for ever, and cohorts have no parents, so that they
+    cannot be cyclic. [G2]"""
+    meta = {"name": "default", "namespace": "risk"}
+    for spec, error in (
+        ({"fairness": {"weight": 0}}, "spec.fairness.weight: 0: must be from 1 to 1000000"),
+        ({"cohort": "house", "parent": "street"}, "spec.parent: unknown field"),
+        ({"cohort": {"parent": "street"}}, "spec.cohort: (an object): must be a string"),
+    ):
+        refused = refusal({"metadata": meta, "spec": spec}, cls=Quota)
+        assert [str(it) for it in refused.errors] == [error]
+
+
+def test_a_job_that_states_a_century_is_refused() -> None:
+    """[E3]"""
+    stated = workload(type="Job", job={"expectedSeconds": 100 * 31_557_600})
+    assert [str(it) for it in refusal(stated).errors] == [
+        "spec.job.expectedSeconds: 3155760000: must be from 0 to 315360000"
     ]
 
 
