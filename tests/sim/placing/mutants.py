@@ -134,7 +134,7 @@ PREEMPTION = (
         "borrowed-counts-as-own",
         "what a tenant may borrow counts as its own, whether another tenant has lent it or not",
         rewrite(
-            MODEL + "allowance:cohort_nominal",
+            MODEL + "quota.allowance:cohort_nominal",
             "limits.hard.get(resource, 0)",
             "limits.hard.get(resource, 0) + limits.borrowing.get(resource, 0)",
         ),
