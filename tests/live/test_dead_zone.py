@@ -105,6 +105,12 @@ async def seen(plane: WholePlane) -> Progress | None:
 async def lose_zone(plane: WholePlane) -> None:
     """All work is in the zone, and then the zone dies; the other one has room."""
     (spare,) = set(NODES) - set(DEAD)
+
+    async def is_there() -> bool:
+        return spare in {it.name for it in (await plane.client.list(Node)).objects}
+
+    # An agent works with its server before its node is registered.
+    await plane.until(is_there)
     code, told = await command(plane, "cordon", spare)
     assert code == 0, told
     await plane.apply(3)

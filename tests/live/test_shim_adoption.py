@@ -113,7 +113,7 @@ def test_work_whose_directory_is_gone_is_ended_before_anything_is_said_of_it(
     """No directory proves that nothing was started: a second copy would run beside it. The work of
     another agent on the same machine is left alone. [INV2, C6.4]"""
     if not has_groups:
-        monkeypatch.setattr(detect, "mounted", lambda _proc: [])
+        monkeypatch.setattr(detect, "mounted_hierarchies", lambda _proc: [])
 
     async def story() -> None:
         folder, beside = tmp_path / "replicas", tmp_path / "others"
